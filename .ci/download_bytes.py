@@ -9,12 +9,24 @@ import urllib.request
 
 
 def main() -> None:
-    words = ["install", "--dry-run", "--quiet", "--ignore-installed", "--report", "-", *sys.argv[1:]]
-    done = subprocess.run([sys.executable, "-m", "pip", *words], check=True, stdout=subprocess.PIPE, text=True)
+    words = [
+        "install",
+        "--dry-run",
+        "--quiet",
+        "--ignore-installed",
+        "--report",
+        "-",
+        *sys.argv[1:],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *words], check=True, stdout=subprocess.PIPE, text=True
+    )
     urls = [item["download_info"]["url"] for item in json.loads(done.stdout)["install"]]
     total = 0
     for url in urls:
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=60) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method="HEAD"), timeout=60
+        ) as answer:
             total += int(answer.headers["Content-Length"])
     print(total)
 

@@ -63,11 +63,21 @@ LONGEST_S = 120.0
 
 def main() -> int:
     bin = Path(sys.argv[1])
-    wrong = [said for arguments, status, shown in CALLS if (said := called(bin, arguments, status, shown))]
+    wrong = [
+        said
+        for arguments, status, shown in CALLS
+        if (said := called(bin, arguments, status, shown))
+    ]
     if not driver():
         wrong += [said for arguments in WITHOUT_A_DRIVER if (said := called(bin, arguments, 3, ""))]
     python = bin / "python"
-    done = subprocess.run([python, "-I", "-c", PROGRAM], capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    done = subprocess.run(
+        [python, "-I", "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
     if not done.stdout.startswith("ok "):
         wrong.append(f"import gputop: {done.stderr.strip()[-500:]}")
     elif str(bin.parent) not in done.stdout:
@@ -76,7 +86,9 @@ def main() -> int:
     words = [python, "-I", "-c", EVERY_MODULE, MAY_LACK]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     if done.stdout.strip() != "ok":
-        wrong.append(f"modules that cannot be imported: {(done.stdout or done.stderr).strip()[-1000:]}")
+        wrong.append(
+            f"modules that cannot be imported: {(done.stdout or done.stderr).strip()[-1000:]}"
+        )
     if said := watched(bin):
         wrong.append(said)
     for line in wrong:
@@ -87,7 +99,12 @@ def main() -> int:
 def called(bin: Path, arguments: tuple[str, ...], status: int, shown: str) -> str | None:
     """What is wrong with a call, or nothing."""
     done = subprocess.run(
-        [bin / "gputop", *arguments], capture_output=True, text=True, timeout=LONGEST_S, check=False, encoding="utf-8"
+        [bin / "gputop", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+        encoding="utf-8",
     )
     if done.returncode != status or shown not in done.stdout or "Traceback" in done.stderr:
         return f"gputop {' '.join(arguments)}: {done.returncode}, not {status}: {(done.stderr or done.stdout)[-500:]}"
@@ -96,7 +113,9 @@ def called(bin: Path, arguments: tuple[str, ...], status: int, shown: str) -> st
 
 def driver() -> bool:
     """Whether this machine has NVIDIA's library, so that what needs it may well work."""
-    return os.path.exists("/proc/driver/nvidia/version") or os.path.exists("/usr/lib/wsl/lib/libnvidia-ml.so.1")
+    return os.path.exists("/proc/driver/nvidia/version") or os.path.exists(
+        "/usr/lib/wsl/lib/libnvidia-ml.so.1"
+    )
 
 
 def watched(bin: Path) -> str | None:

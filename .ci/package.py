@@ -43,7 +43,10 @@ def main() -> int:
     found = pythons()
     print("Python: " + ", ".join(".".join(map(str, version)) for version in found))
     for version, python in found.items():
-        for way, constraints in (("highest", None), ("lowest", lowest(version, scratch, *TRIED_WITH))):
+        for way, constraints in (
+            ("highest", None),
+            ("lowest", lowest(version, scratch, *TRIED_WITH)),
+        ):
             what = f"{wheel}[{','.join(TRIED_WITH)}]"
             failed += tried(scratch, python, f"{name(version)}-{way}", what, constraints)
     newest, oldest = max(found), min(found)
@@ -63,10 +66,17 @@ def name(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))
 
 
-def ran(*words: str | Path, cwd: Path | None = None, more: dict[str, str] | None = None) -> str | None:
+def ran(
+    *words: str | Path, cwd: Path | None = None, more: dict[str, str] | None = None
+) -> str | None:
     """Run a command; the end of what it said where it failed."""
     done = subprocess.run(
-        [str(word) for word in words], cwd=cwd, env=FOREIGN | (more or {}), capture_output=True, text=True, check=False
+        [str(word) for word in words],
+        cwd=cwd,
+        env=FOREIGN | (more or {}),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return None if done.returncode == 0 else (done.stdout + done.stderr).strip()[-3000:]
 
@@ -75,7 +85,9 @@ def built(scratch: Path) -> tuple[Path, Path]:
     """The wheel and the sdist, of what git holds: a file that only lies about here must not be what makes it work."""
     clean = scratch / "clean"
     clean.mkdir()
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, stdout=subprocess.PIPE).stdout
+    files = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, stdout=subprocess.PIPE
+    ).stdout
     for path in filter(None, files.decode().split("\0")):
         if (CHECKOUT / path).is_file():
             (clean / path).parent.mkdir(parents=True, exist_ok=True)
@@ -93,31 +105,54 @@ def contents(wheel: Path, sdist: Path) -> Iterator[str]:
         names = archive.namelist()
     with tarfile.open(sdist) as packed:
         inside = {name.partition("/")[2] for name in packed.getnames()}
-    if foreign := [name for name in names if not re.match(r"gputop/|gputop_tui-[\d.]+\.dist-info/", name)]:
+    if foreign := [
+        name for name in names if not re.match(r"gputop/|gputop_tui-[\d.]+\.dist-info/", name)
+    ]:
         yield f"the wheel holds {foreign[:5]}"
-    shipped = {f"gputop/{path.relative_to(CHECKOUT / 'gputop')}" for path in files_of(CHECKOUT / "gputop")}
+    shipped = {
+        f"gputop/{path.relative_to(CHECKOUT / 'gputop')}" for path in files_of(CHECKOUT / "gputop")
+    }
     if missing := sorted(shipped - set(names)):
         yield f"the wheel lacks {missing[:5]}"
-    if missing := {"README.md", "LICENSE", "pyproject.toml", "docs/changelog.md", "tests/conftest.py"} - inside:
+    if (
+        missing := {
+            "README.md",
+            "LICENSE",
+            "pyproject.toml",
+            "docs/changelog.md",
+            "tests/conftest.py",
+        }
+        - inside
+    ):
         yield f"the sdist lacks {sorted(missing)}"
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z", "."], cwd=folder, check=True, stdout=subprocess.PIPE).stdout
-    return (folder / path for path in listed.decode().split("\0") if path and (folder / path).is_file())
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "."], cwd=folder, check=True, stdout=subprocess.PIPE
+    ).stdout
+    return (
+        folder / path for path in listed.decode().split("\0") if path and (folder / path).is_file()
+    )
 
 
 def pythons() -> dict[tuple[int, int], Path]:
     """Each Python from the oldest that is supported, once a version: those on PATH, and those that pyenv keeps."""
     kept = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     places = [*os.environ["PATH"].split(os.pathsep), *sorted(glob.glob(f"{kept}/versions/*/bin"))]
-    found: dict[tuple[int, int], Path] = {(sys.version_info[0], sys.version_info[1]): Path(sys.executable)}
+    found: dict[tuple[int, int], Path] = {
+        (sys.version_info[0], sys.version_info[1]): Path(sys.executable)
+    }
     for place in places:
         for path in sorted(Path(place).glob("python3.*")):
             matched = re.fullmatch(r"python3\.(\d+)", path.name)
             version = (3, int(matched[1])) if matched else (0, 0)
             # What pyenv puts on PATH answers for every version, and fails where that one is not chosen.
-            if version >= OLDEST and version not in found and not ran(path, "-c", "import ensurepip, venv"):
+            if (
+                version >= OLDEST
+                and version not in found
+                and not ran(path, "-c", "import ensurepip, venv")
+            ):
                 found[version] = path
     return dict(sorted(found.items()))
 
@@ -133,7 +168,9 @@ def lowest(version: tuple[int, int], scratch: Path, *extras: str) -> Path:
         if line.startswith("gputop-tui"):
             continue
         requirement = Requirement(line)
-        if requirement.marker and not requirement.marker.evaluate({"python_version": name(version)}):
+        if requirement.marker and not requirement.marker.evaluate(
+            {"python_version": name(version)}
+        ):
             continue
         bounds = [one.version for one in requirement.specifier if one.operator in (">=", "==")]
         if not bounds:
@@ -157,10 +194,23 @@ def installed(bin: Path, constraints: Path | None, *what: str) -> str | None:
     chosen = ["-c", str(constraints)] if constraints else []
     uv = Path(sys.executable).with_name("uv")
     if uv.exists():
-        words = [sys.executable, HERE / "uv_as_pip.py", uv, "pip", "install", "-q", "--python", bin / "python"]
-        if not ran(*words, *chosen, *what, more={"UV_CACHE_DIR": str(bin.parent.parent.parent / "uv")}):
+        words = [
+            sys.executable,
+            HERE / "uv_as_pip.py",
+            uv,
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            bin / "python",
+        ]
+        if not ran(
+            *words, *chosen, *what, more={"UV_CACHE_DIR": str(bin.parent.parent.parent / "uv")}
+        ):
             return None
-    return ran(bin / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *chosen, *what)
+    return ran(
+        bin / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *chosen, *what
+    )
 
 
 def works(bin: Path, scratch: Path, label: str) -> list[str]:
@@ -173,7 +223,9 @@ def works(bin: Path, scratch: Path, label: str) -> list[str]:
     return [] if said is None else [f"{label}: {said}"]
 
 
-def tried(scratch: Path, python: Path, label: str, what: str, constraints: Path | None) -> list[str]:
+def tried(
+    scratch: Path, python: Path, label: str, what: str, constraints: Path | None
+) -> list[str]:
     bin = environment(scratch, python, label)
     if said := installed(bin, constraints, what):
         return [f"{label}: it cannot be installed: {said}"]
@@ -193,7 +245,16 @@ def as_program(scratch: Path, python: Path, wheel: Path) -> list[str]:
         return []
     for label, words in {
         "pipx": [tools / "pipx", "install", "--python", python, wheel],
-        "uv": [sys.executable, HERE / "uv_as_pip.py", tools / "uv", "tool", "install", "--python", python, wheel],
+        "uv": [
+            sys.executable,
+            HERE / "uv_as_pip.py",
+            tools / "uv",
+            "tool",
+            "install",
+            "--python",
+            python,
+            wheel,
+        ],
     }.items():
         home = scratch / label
         own = {

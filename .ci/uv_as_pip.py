@@ -27,7 +27,9 @@ def pip_settings() -> dict[str, str]:
     for section in SECTIONS:
         for name, variable in SETTINGS.items():
             if value := found.get(f"{section}.{name}"):
-                settings[variable] = SEPARATOR.get(variable, " ").join(ast.literal_eval(value).split())
+                settings[variable] = SEPARATOR.get(variable, " ").join(
+                    ast.literal_eval(value).split()
+                )
     return settings
 
 

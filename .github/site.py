@@ -29,12 +29,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def moved(match: re.Match[str]) -> str:
         picture, words, link = match.groups()
-        target = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page.file.src_uri), link))
+        target = posixpath.normpath(
+            posixpath.join("docs", posixpath.dirname(page.file.src_uri), link)
+        )
         if target.startswith("docs/"):
             return match[0]
         if target.startswith(f"{PICTURES}/"):
             inside = posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".")
             return f"{picture}[{words}]({inside})"
-        return words if REPOSITORY is None else f"[{words}](https://github.com/{REPOSITORY}/blob/main/{target})"
+        return (
+            words
+            if REPOSITORY is None
+            else f"[{words}](https://github.com/{REPOSITORY}/blob/main/{target})"
+        )
 
     return _LINK.sub(moved, markdown)

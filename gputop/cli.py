@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.registry import LIVE, USUAL, Needs, module_of
-from gputop.output.messages import DEFECT, NOTHING_READ, USAGE_ERROR, discard_output, in_ascii, is_lost, say, settle
+from gputop.output.messages import (
+    DEFECT,
+    NOTHING_READ,
+    USAGE_ERROR,
+    discard_output,
+    in_ascii,
+    is_lost,
+    say,
+    settle,
+)
 
 if TYPE_CHECKING:
     import argparse

@@ -69,7 +69,9 @@ def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[in
     Those it holds a context on, else the one that it has named.
     """
     held_gpus = frozenset(
-        p.gpu for p in snapshot.processes if p.pid == process.pid and p.role == "gpu" and p.gpu is not None
+        p.gpu
+        for p in snapshot.processes
+        if p.pid == process.pid and p.role == "gpu" and p.gpu is not None
     )
     return held_gpus or (frozenset() if process.gpu is None else frozenset({process.gpu}))
 
@@ -129,7 +131,9 @@ _PACKED_AS: dict[type, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]
 class Monitor:
     """Keeps history and diagnosis."""
 
-    def __init__(self, interval_s: float = 1.0, *, charts: bool = True, after: Judgement | None = None) -> None:
+    def __init__(
+        self, interval_s: float = 1.0, *, charts: bool = True, after: Judgement | None = None
+    ) -> None:
         """History stays empty without ``charts``: a third less work.
 
         ``after`` is the state of another monitor to go on from.
@@ -144,7 +148,11 @@ class Monitor:
         self._history = History(self.interval_s)
         self._processes = ProcessHistory(self.interval_s)
         self._sources = SmSources()
-        self._diagnoser, self._steps, self._first = Diagnoser(self.interval_s), StepHistory(), WorstGpuSelector()
+        self._diagnoser, self._steps, self._first = (
+            Diagnoser(self.interval_s),
+            StepHistory(),
+            WorstGpuSelector(),
+        )
         self._seen_uuids: dict[str, None] = {}
         self._last_t: float | None = None
         if after is not None:
@@ -193,12 +201,23 @@ class Monitor:
             self._forget(next(iter(self._seen_uuids)))
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
         self._steps.observe(snapshot.t, snapshot.steps)
-        paces, fabric = tuple(map(self._with_growth, self._steps.paces(snapshot.t))), self._diagnoser.fabric
+        paces, fabric = (
+            tuple(map(self._with_growth, self._steps.paces(snapshot.t))),
+            self._diagnoser.fabric,
+        )
         first = self._first.observe(snapshot.t, diagnoses)
         self.latest = Frame(
-            snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric,
-            self._diagnoser.periods, first,
-        )  # fmt: skip
+            snapshot,
+            diagnoses,
+            self._history,
+            self._processes,
+            findings,
+            waste,
+            paces,
+            fabric,
+            self._diagnoser.periods,
+            first,
+        )
         return self.latest
 
     def _with_growth(self, pace: StepPace) -> StepPace:

@@ -58,7 +58,9 @@ def ended_right(kind: str, phase: Phase, scenario: Scenario) -> bool:
     """Close the terminal of a gputop in a phase; return whether it ends in time with the status that says why."""
     scenario.write()
     began = time.monotonic()
-    with PtyProgram(*phase.arguments, env=scenario.environment(), within=SHELL if kind == "shell" else ()) as program:
+    with PtyProgram(
+        *phase.arguments, env=scenario.environment(), within=SHELL if kind == "shell" else ()
+    ) as program:
         for text in (phase.seen, *((SCREEN_TAKEN,) if phase.name != "loading" else ())):
             if text.encode() not in program.written:
                 program.read_until(text)

@@ -69,8 +69,12 @@ def pytest_collection(session: pytest.Session) -> None:
     worker, tests = os.environ.get("PYTEST_XDIST_WORKER"), Path(__file__).parent
     if worker is None or [Path(argument).resolve() for argument in session.config.args] != [tests]:
         return
-    names = sorted(".".join(path.relative_to(tests).with_suffix("").parts) for path in tests.rglob("test_*.py"))
-    first = int(worker.removeprefix("gw")) * len(names) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    names = sorted(
+        ".".join(path.relative_to(tests).with_suffix("").parts) for path in tests.rglob("test_*.py")
+    )
+    first = (
+        int(worker.removeprefix("gw")) * len(names) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    )
     for name in names[first:] + names[:first]:
         # What is wrong with a file, or why it is skipped, is told when pytest itself comes to it.
         with suppress(Exception, pytest.skip.Exception):

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, LIVE, PURPOSES, USUAL, Needs, module_of
+from gputop.commands.registry import (
+    COMMANDS,
+    COMMANDS_AND_PARTS,
+    LIVE,
+    PURPOSES,
+    USUAL,
+    Needs,
+    module_of,
+)
 from gputop.model import feature_table
 from tests.nvml.stand_in import Scenario
 
@@ -43,7 +51,9 @@ def test_a_command_without_a_screen_never_loads_one_while_it_runs(
 ) -> None:
     scenario = nvml_scenario()
     scenario.write()
-    arguments = [*command, "-o", str(tmp_path / "r.jsonl.gz")] if command[0] == "record" else command
+    arguments = (
+        [*command, "-o", str(tmp_path / "r.jsonl.gz")] if command[0] == "record" else command
+    )
     _run(
         "import sys\n"
         "from gputop.cli import main\n"
@@ -72,15 +82,20 @@ def test_the_command_line_imports_the_standard_library_only_and_a_command_no_oth
 
 
 def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_needs() -> None:
-    assert [*COMMANDS] == sorted(COMMANDS, key=lambda name: (PURPOSES.index(COMMANDS[name].purpose), name))
+    assert [*COMMANDS] == sorted(
+        COMMANDS, key=lambda name: (PURPOSES.index(COMMANDS[name].purpose), name)
+    )
     modules = [module_of(name) for name in (*COMMANDS_AND_PARTS, LIVE)]
     for module in modules:
         assert isinstance(getattr(module, "NEEDS", USUAL), Needs)
-        assert callable(module.run) and (module.__name__.endswith(".screen") or callable(module.arguments))
+        assert callable(module.run) and (
+            module.__name__.endswith(".screen") or callable(module.arguments)
+        )
     files = {
         path
         for path in PACKAGE.rglob("*.py")
-        if "\ndef run(args: argparse.Namespace, settings: Settings) -> int:" in path.read_text(encoding="utf-8")
+        if "\ndef run(args: argparse.Namespace, settings: Settings) -> int:"
+        in path.read_text(encoding="utf-8")
     }
     assert files == {Path(module.__file__ or "") for module in modules}
 
@@ -88,7 +103,11 @@ def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_nee
 def test_every_line_of_the_features_table_names_something_that_is_there() -> None:
     folders = {path.parent.name for path in (PACKAGE / "features").glob("*/__init__.py")}
     assert {row.module.split(".")[1] for row in feature_table.FEATURE_COMMANDS.values()} == folders
-    paths = [path for value in vars(feature_table).values() for path in re.findall(r"features[\w.]+:\w+", str(value))]
+    paths = [
+        path
+        for value in vars(feature_table).values()
+        for path in re.findall(r"features[\w.]+:\w+", str(value))
+    ]
     assert len(paths) > 6
     for path in paths:
         assert feature_table.resolve(path) is not None, path
@@ -96,5 +115,7 @@ def test_every_line_of_the_features_table_names_something_that_is_there() -> Non
 
 def test_what_is_to_be_installed_is_said_in_one_place() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "gputop").rglob("*.py")}
-    said = {path.name for path, text in texts.items() if "pip install" in text or "gputop-tui" in text}
+    said = {
+        path.name for path, text in texts.items() if "pip install" in text or "gputop-tui" in text
+    }
     assert said == {"extras.py"}

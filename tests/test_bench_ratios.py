@@ -23,9 +23,13 @@ from tests.bench.report import (
 )
 from tests.bench.workload import Load, machine
 
-SHORT = Effort(starts=4, rounds=1, warm_up_s=2.0, rest_s=15.0, answers=1, held_s=2.0, onces=4, unattended=0)
+SHORT = Effort(
+    starts=4, rounds=1, warm_up_s=2.0, rest_s=15.0, answers=1, held_s=2.0, onces=4, unattended=0
+)
 """A minute and three quarters for both programs."""
-AT_REST = Effort(starts=0, rounds=1, warm_up_s=3.0, rest_s=5.0, answers=1, held_s=0.1, onces=0, unattended=0)
+AT_REST = Effort(
+    starts=0, rounds=1, warm_up_s=3.0, rest_s=5.0, answers=1, held_s=0.1, onces=0, unattended=0
+)
 """A minute and a quarter for both."""
 
 
@@ -74,7 +78,9 @@ def test_beside_nvitop_it_costs_what_is_written(tmp_path: Path) -> None:
             assert [result.trouble for result in results.values()] == [None, None]
             for name, result in results.items():
                 medians = {key: figure.median for key, figure in result.figures().items()}
-                measured[name] |= medians if effort is SHORT else {ONE_GPU_AT_REST: medians["cpu_rest_pct"]}
+                measured[name] |= (
+                    medians if effort is SHORT else {ONE_GPU_AT_REST: medians["cpu_rest_pct"]}
+                )
         beyond = regressions(compared(*measured.values()), wanted)
         if not beyond:
             break

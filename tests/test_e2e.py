@@ -24,7 +24,11 @@ CASES = {name: case for name, case in all_cases().items() if case.watch_s is Non
 WAITS_CORES = 0.2
 """A job that wants no more of a core than this waits nearly all of its time: other tests beside it change neither what
 it does nor what must be said of it, unless it is to answer in time. When that is said is judged of some, alone."""
-WAITING = [name for name, case in CASES.items() if case.cores <= WAITS_CORES and not case.needs and not case.visited]
+WAITING = [
+    name
+    for name, case in CASES.items()
+    if case.cores <= WAITS_CORES and not case.needs and not case.visited
+]
 IN_TIME = ("fuse_reads", "shared_lock", "threads_in_turns", "tracker")
 ALONE = [name for name in CASES if name in IN_TIME or name not in WAITING]
 Results = Mapping[tuple[str, bool], Result]
@@ -42,7 +46,11 @@ def results(request: pytest.FixtureRequest, nvml_dir: Path) -> Results:
     return {
         (result.name, calm): result
         for calm in (True, False)
-        for result in run({name: case for name, case in CASES.items() if (name, calm) in asked}, nvml_dir, calm=calm)
+        for result in run(
+            {name: case for name, case in CASES.items() if (name, calm) in asked},
+            nvml_dir,
+            calm=calm,
+        )
     }
 
 
@@ -66,7 +74,9 @@ def test_a_real_job_is_named_right_in_time(case: str, results: Results) -> None:
 @pytest.mark.long
 @pytest.mark.xdist_group("waiting-jobs")
 @pytest.mark.parametrize("case", WAITING)
-def test_a_real_job_that_waits_is_named_right_whatever_else_runs(case: str, results: Results) -> None:
+def test_a_real_job_that_waits_is_named_right_whatever_else_runs(
+    case: str, results: Results
+) -> None:
     right(case, results, calm=False)
 
 
@@ -94,7 +104,9 @@ def _problems(case: Case, frames: list[Frame]) -> tuple[str, ...]:
 
 def test_the_judge_takes_what_is_right_in_time() -> None:
     case = Case(("dataloader_cpu",), ("cpu",), says=("a Lock",))
-    frames = _frames(*["collecting"] * 10, *["starved_unattributed"] * 5, *["dataloader_cpu"] * 30, cause="cpu")
+    frames = _frames(
+        *["collecting"] * 10, *["starved_unattributed"] * 5, *["dataloader_cpu"] * 30, cause="cpu"
+    )
     assert _problems(case, frames) == ()
 
 
@@ -102,11 +114,15 @@ def test_the_judge_sees_what_is_wrong_late_wavering_or_not_said() -> None:
     right = ["dataloader_cpu"] * 20
     case = Case(("dataloader_cpu",), ("cpu",))
     assert _problems(case, _frames(*["main_process"] * 45)) == ("said main_process",)
-    assert _problems(case, _frames(*["collecting"] * 40, *right, cause="cpu")) == ("right after 40 s",)
+    assert _problems(case, _frames(*["collecting"] * 40, *right, cause="cpu")) == (
+        "right after 40 s",
+    )
     assert _problems(case, _frames(*right, "main_process", *right, cause="cpu")) == ("2 flaps",)
     assert _problems(case, _frames(*right, cause="disk")) == ("cause disk, wanted cpu",)
     assert _problems(Case(("dataloader_cpu",), feeders=2), _frames(*right)) == ("0 of 2 feeders",)
-    assert _problems(Case(("dataloader_cpu",), says=("network",)), _frames(*right)) == ("does not say 'network'",)
+    assert _problems(Case(("dataloader_cpu",), says=("network",)), _frames(*right)) == (
+        "does not say 'network'",
+    )
     assert _problems(Case(("dataloader_cpu",), uneven=True), _frames(*right)) == ("even",)
 
 

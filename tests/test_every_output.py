@@ -173,11 +173,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
             "FILE": recording(folder / "r.jsonl.gz"), "URL": server.url, "ALERTS": str(folder / "alerts.toml"),
             "TRACE": str(written(folder / "t.json", trace(planted("small_kernels")))),
         }  # fmt: skip
-        yield lambda word: words.get(word, str(folder / word.lower()) if word.startswith("OUT.") else word)
+        yield lambda word: words.get(
+            word, str(folder / word.lower()) if word.startswith("OUT.") else word
+        )
 
 
 CASES = [words for each in OUTPUTS.values() for words in each]
-QUICK = ("once --json", "report FILE", "dump FILE --csv", "screenshot FILE -o OUT.txt", "diagnose FILE")
+QUICK = (
+    "once --json",
+    "report FILE",
+    "dump FILE --csv",
+    "screenshot FILE -o OUT.txt",
+    "diagnose FILE",
+)
 
 
 @pytest.mark.parametrize("mode", ["plain", "redacted"])
@@ -189,7 +197,9 @@ def test_an_output_is_harmless_and_a_redacted_one_names_nobody(
     words: tuple[str, ...], mode: str, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("gputop.sources.local.open_local", lambda *_: Live(snapshot(40.0, clean=True)))
+    monkeypatch.setattr(
+        "gputop.sources.local.open_local", lambda *_: Live(snapshot(40.0, clean=True))
+    )
     said = list(map(place, words))
     for word in words:
         if word.startswith("OUT."):
@@ -198,7 +208,11 @@ def test_an_output_is_harmless_and_a_redacted_one_names_nobody(
     shown = capfd.readouterr()
     assert status in (0, 1, 2), shown.err
     texts = [("" if "-o" in words else " ".join(words), shown.out), ("", shown.err)]
-    texts += [(word, Path(place(word)).read_text(encoding="utf-8")) for word in words if word.startswith("OUT.")]
+    texts += [
+        (word, Path(place(word)).read_text(encoding="utf-8"))
+        for word in words
+        if word.startswith("OUT.")
+    ]
     seen = any(MARK in text or FACT in text for _, text in texts)
     assert seen or mode != "plain" or words[0] in ("alerts", "compare"), texts
     for name, text in texts:
@@ -251,13 +265,18 @@ def test_every_page_of_the_fleet_is_harmless(redacted: bool) -> None:
     for panel in get_args(Panel):
         for row in range(8):
             view = FleetView(panel=panel, host=rows_of(frame, FleetView())[row])
-            lines = ["".join(text for text, _ in line) for line in fleet_screen(frame, view, 200, 60).rows]
+            lines = [
+                "".join(text for text, _ in line)
+                for line in fleet_screen(frame, view, 200, 60).rows
+            ]
             assert {cells(line) for line in lines} == {200}
             harmless("", "\n".join(lines))
             assert not redacted or MARK not in "".join(lines)
 
 
-def test_own_processes_are_found_under_their_user_s_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_processes_are_found_under_their_user_s_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["demo", "--once", "--redact", "-u", "rl"]) == 0
     shown = capsys.readouterr().out
     assert "4711" in shown and "user1" in shown
@@ -273,7 +292,10 @@ def test_own_processes_are_found_under_their_user_s_number(capsys: pytest.Captur
     ],
 )  # fmt: skip
 def test_messages_about_a_wrong_word_do_not_repeat_a_secret(
-    arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    arguments: tuple[str, ...],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     # Where somebody listens, a mark is sent to them and nothing is said.
     monkeypatch.setattr("gputop.sources.marks.runtime_directories", lambda: [str(tmp_path)])
@@ -302,12 +324,18 @@ An exporter that happens to run beside the tests is found by its command line, a
 
 
 @pytest.fixture
-def machine(nvml_scenario: Callable[..., Scenario], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def machine(
+    nvml_scenario: Callable[..., Scenario], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     made: list[PoisonedMachine] = []
 
     def make(scenario: Scenario | None = None, *, processes: bool = True) -> PoisonedMachine:
         # A short path: the address of a Unix socket has 107 bytes.
-        made.append(PoisonedMachine(tmp_path_factory.mktemp("p"), scenario or nvml_scenario(1), processes=processes))
+        made.append(
+            PoisonedMachine(
+                tmp_path_factory.mktemp("p"), scenario or nvml_scenario(1), processes=processes
+            )
+        )
         return made[-1]
 
     yield make
@@ -329,14 +357,20 @@ def test_one_look_and_the_screen_send_and_write_nothing_and_show_no_secret(machi
 @pytest.mark.slow
 @pytest.mark.nvml
 @pytest.mark.parametrize("redacted", [False, True], ids=["plain", "redacted"])
-def test_programs_show_nothing_hostile_of_real_processes_and_send_nothing(machine: Any, redacted: bool) -> None:
+def test_programs_show_nothing_hostile_of_real_processes_and_send_nothing(
+    machine: Any, redacted: bool
+) -> None:
     there: PoisonedMachine = machine()
     shown = {}
     for words in LIVE:
         job = words.index("--") if "--" in words else len(words)
-        shown[" ".join(words[:job])] = there.run(*words[:job], *["--redact"] * redacted, *words[job:])
+        shown[" ".join(words[:job])] = there.run(
+            *words[:job], *["--redact"] * redacted, *words[job:]
+        )
     assert there.sockets() == []
-    assert {name.removeprefix("work/") for name in there.written() if "work/" in name} - IF_MEASURED == ASKED_FOR
+    assert {
+        name.removeprefix("work/") for name in there.written() if "work/" in name
+    } - IF_MEASURED == ASKED_FOR
     assert {mode for name, mode in there.written().items() if name.startswith("work/")} == {0o600}
     rest = {name for name in there.written() if not name.startswith("work/")}
     assert rest == {"run/gputop", "config/gputop", "config/gputop/config.toml"}
@@ -348,13 +382,21 @@ def test_programs_show_nothing_hostile_of_real_processes_and_send_nothing(machin
     assert FACT in shown["r.jsonl"]
     if not redacted:
         assert MARK in shown["r.jsonl"]
-        assert all(MASK in shown[name].replace("\\*", "*") for name in ("r.jsonl", "run.md", "m.md"))
+        assert all(
+            MASK in shown[name].replace("\\*", "*") for name in ("r.jsonl", "run.md", "m.md")
+        )
     written = there.screen("replay", "r.jsonl", *["--redact"] * redacted, keys=()).decode()
     commands = re.findall(r"\x1b\][^\x07\x1b]*\x07", written)
     assert (MARK in written) != redacted
-    assert MARK not in "".join(commands) and "owned" not in "".join(commands) and not holds_a_secret(written.encode())
+    assert (
+        MARK not in "".join(commands)
+        and "owned" not in "".join(commands)
+        and not holds_a_secret(written.encode())
+    )
     # CAN ends a sequence that was cut off, before the terminal is restored.
-    assert not (CONTROLS - set("\x08\x1b\r\x18")) & set("".join(re.split(r"\x1b\][^\x07\x1b]*\x07", written)))
+    assert not (CONTROLS - set("\x08\x1b\r\x18")) & set(
+        "".join(re.split(r"\x1b\][^\x07\x1b]*\x07", written))
+    )
 
 
 @pytest.mark.slow
@@ -391,4 +433,7 @@ def test_the_screen_shows_secrets_only_if_asked_to_and_writes_none(machine: Any,
     assert sorted(name.rsplit(".", 1)[-1] for name in files) == ["gz", "svg"]
     assert not any(map(holds_a_secret, files.values()))
     if how == "redacted":
-        assert not any(str(there.root).encode() in each or b"GPU-5ca1" in each for each in (data, *files.values()))
+        assert not any(
+            str(there.root).encode() in each or b"GPU-5ca1" in each
+            for each in (data, *files.values())
+        )

@@ -16,7 +16,10 @@ ROWS = [row for part in (driver, hangs, changes, machine, surroundings) for row 
 
 @pytest.mark.nvml
 @pytest.mark.parametrize(
-    "row", [pytest.param(row, marks=[pytest.mark.slow] if row.slow else [], id=row.name) for row in ROWS]
+    "row",
+    [pytest.param(row, marks=[pytest.mark.slow] if row.slow else [], id=row.name) for row in ROWS],
 )
-def test_the_promise_is_kept(row: Row, tmp_path: Path, nvml_scenario: Callable[..., Scenario]) -> None:
+def test_the_promise_is_kept(
+    row: Row, tmp_path: Path, nvml_scenario: Callable[..., Scenario]
+) -> None:
     row.proof(row, World(tmp_path, nvml_scenario))

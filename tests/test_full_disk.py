@@ -54,11 +54,17 @@ def full_disk() -> Iterator[None]:
 )
 @pytest.mark.parametrize("has_one", [False, True], ids=["new", "there"])
 def test_a_full_disk_leaves_the_file_that_was_there_or_none(
-    name: str, words: tuple[str, ...], has_one: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    words: tuple[str, ...],
+    has_one: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = tmp_path / "out" / name
     target.parent.mkdir()
-    trace = written(tmp_path / "trace.json", planted("low_sm", steps=3)) if "TRACE" in words else None
+    trace = (
+        written(tmp_path / "trace.json", planted("low_sm", steps=3)) if "TRACE" in words else None
+    )
     if has_one:
         target.write_text("mine")
     with full_disk():
@@ -68,4 +74,6 @@ def test_a_full_disk_leaves_the_file_that_was_there_or_none(
     if not has_one or name != "config.toml":
         assert "File too large" in said.err
     assert is_one_line(said.err) and str(target) in said.err
-    assert {path.name: path.read_text() for path in target.parent.iterdir()} == ({name: "mine"} if has_one else {})
+    assert {path.name: path.read_text() for path in target.parent.iterdir()} == (
+        {name: "mine"} if has_one else {}
+    )

@@ -77,7 +77,9 @@ def watched(seed: int, gpus: int, processes: int) -> Frame:
     """A frame with a short, wild past in which GPUs and processes come and go."""
     monitor = Monitor()
     for k in range(6):
-        frame = monitor.feed(_at(random_snapshot(seed + k % 3, gpus=gpus, processes=processes), T0 + k))
+        frame = monitor.feed(
+            _at(random_snapshot(seed + k % 3, gpus=gpus, processes=processes), T0 + k)
+        )
     return frame
 
 
@@ -97,16 +99,34 @@ def _at(snapshot: Snapshot, t: float) -> Snapshot:
     st.sampled_from(sorted(COLUMNS)),
 )
 def test_every_screen_is_exactly_full(
-    seed: int, gpus: int, processes: int, width: int, height: int, glyphs: Any, layout: Any, sort: str
+    seed: int,
+    gpus: int,
+    processes: int,
+    width: int,
+    height: int,
+    glyphs: Any,
+    layout: Any,
+    sort: str,
 ) -> None:
     frame = watched(seed, gpus, processes)
-    view = View(glyphs=glyphs, layout=layout, sort=sort, message="…" * (seed % 300), stale_s=seed % 2 or None)
+    view = View(
+        glyphs=glyphs,
+        layout=layout,
+        sort=sort,
+        message="…" * (seed % 300),
+        stale_s=seed % 2 or None,
+    )
     screens = [Painter().paint(frame, view, width, height).rows]
     state = DetailsView(view)
     if width >= 20 and height >= 5:
-        screens += [gpu_details(frame, state, gpu.static.uuid, width, height).rows for gpu in frame.snapshot.gpus[:2]]
         screens += [
-            process_details(frame, state, (p.pid, p.starttime, p.gpu), None, None, width, height).rows
+            gpu_details(frame, state, gpu.static.uuid, width, height).rows
+            for gpu in frame.snapshot.gpus[:2]
+        ]
+        screens += [
+            process_details(
+                frame, state, (p.pid, p.starttime, p.gpu), None, None, width, height
+            ).rows
             for p in frame.snapshot.processes[:2]
         ]
     for rows in screens:
@@ -120,7 +140,26 @@ def test_every_screen_is_exactly_full(
 
 WORDS = st.lists(
     st.sampled_from(
-        [*COLUMNS, "gpu", "mem", "name", "verdict", ":", "~", ">", "<=", "!=", "!", ",", '"', "'", "10G", " ", "-", "é"]
+        [
+            *COLUMNS,
+            "gpu",
+            "mem",
+            "name",
+            "verdict",
+            ":",
+            "~",
+            ">",
+            "<=",
+            "!=",
+            "!",
+            ",",
+            '"',
+            "'",
+            "10G",
+            " ",
+            "-",
+            "é",
+        ]
     ),
     max_size=14,
 ).map("".join)
@@ -144,7 +183,11 @@ def test_any_filter_is_understood_or_refused_with_its_place(text: str, seed: int
 @given(st.binary(max_size=200), st.integers(0, 300))
 def test_files_of_proc_that_are_cut_anywhere_are_read_or_refused(garbage: bytes, cut: int) -> None:
     parse_stat(b"7 (a b) S 1 7 7 0 -1 0 0 0 0 0 5 6 0 0 20 0 3 0 999 4096 100 0 0\n"[:cut])
-    parse_io(b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 7\n"[:cut])
+    parse_io(
+        b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 7\n"[
+            :cut
+        ]
+    )
     parse_schedstat(b"1 2 3\n"[:cut])
     parse_uptime(b"123.45 67.89\n"[:cut])
     cgroup_folders(garbage.decode("latin-1"))

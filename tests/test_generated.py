@@ -22,7 +22,11 @@ README = ROOT / "README.md"
 
 
 def test_the_generated_pages_are_those_of_today() -> None:
-    old = [path.name for path, text in texts().items() if not path.is_file() or path.read_text() != text]
+    old = [
+        path.name
+        for path, text in texts().items()
+        if not path.is_file() or path.read_text() != text
+    ]
     assert not old, f"run `{MADE_BY}`"
 
 
@@ -55,7 +59,9 @@ LOOKED_AT = {f"{name}.svg" for name in SIZES} | {"scenario_mig.svg", "scenario_h
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [LOOKED_AT, pytest.param({*pictures(), TOUR}, marks=pytest.mark.weekly)])
+@pytest.mark.parametrize(
+    "names", [LOOKED_AT, pytest.param({*pictures(), TOUR}, marks=pytest.mark.weekly)]
+)
 def test_the_screenshots_show_the_screen_of_today(names: set[str], tmp_path: Path) -> None:
     write(tmp_path, names)
     old = [name for name in names if (FOLDER / name).read_text() != (tmp_path / name).read_text()]
@@ -96,7 +102,11 @@ def test_the_catalogue_and_the_snapshot_have_the_same_keys() -> None:
     assert _fields(ProcessSample) - {"static", "unavailable", "feed", "main"} == {
         key for key, row in metrics.PROCESS_METRICS.items() if not row.path and key != "waiting_on"
     }
-    assert all(getattr(ProcessSample(1), key) is None for key, row in metrics.PROCESS_METRICS.items() if row.path)
+    assert all(
+        getattr(ProcessSample(1), key) is None
+        for key, row in metrics.PROCESS_METRICS.items()
+        if row.path
+    )
 
 
 _NVML_NAMES = {
@@ -120,8 +130,12 @@ def test_every_sm_source_has_its_row() -> None:
 def test_throttle_bits_are_those_of_nvml() -> None:
     import pynvml
 
-    assert {bit: getattr(pynvml, name) for bit, name in _NVML_NAMES.items()} == {bit: bit for bit in WORDS}
-    assert throttle_words(sum(WORDS)) == [word for bit, word in WORDS.items() if not bit & NOT_THROTTLING]
+    assert {bit: getattr(pynvml, name) for bit, name in _NVML_NAMES.items()} == {
+        bit: bit for bit in WORDS
+    }
+    assert throttle_words(sum(WORDS)) == [
+        word for bit, word in WORDS.items() if not bit & NOT_THROTTLING
+    ]
 
 
 def test_a_node_and_a_fleet_name_states_alike() -> None:

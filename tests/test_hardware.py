@@ -24,10 +24,21 @@ def _lacks() -> str:
 
 
 def test_a_step_that_fails_takes_no_other_with_it() -> None:
-    done = run([Step("one", lambda: "1"), Step("two", _breaks), Step("three", _lacks), Step("four", lambda: "4")])
+    done = run(
+        [
+            Step("one", lambda: "1"),
+            Step("two", _breaks),
+            Step("three", _lacks),
+            Step("four", lambda: "4"),
+        ]
+    )
     assert [each.how for each in done] == ["passed", "FAILED", "skipped", "passed"]
     text = report(done)
-    assert "| two | FAILED |" in text and "OSError: no such device" in text and "## four: passed" in text
+    assert (
+        "| two | FAILED |" in text
+        and "OSError: no such device" in text
+        and "## four: passed" in text
+    )
 
 
 def test_when_the_time_is_over_the_step_that_runs_ends_and_what_there_is_was_kept(
@@ -36,7 +47,11 @@ def test_when_the_time_is_over_the_step_that_runs_ends_and_what_there_is_was_kep
     monkeypatch.setattr("tests.hardware.__main__.LEAST_S", 0.05)
     kept: list[list[Done]] = []
     begun = time.monotonic()
-    todo = [Step("quick", lambda: "1"), Step("hangs", lambda: output(["sleep", "60"])), Step("late", lambda: "x")]
+    todo = [
+        Step("quick", lambda: "1"),
+        Step("hangs", lambda: output(["sleep", "60"])),
+        Step("late", lambda: "x"),
+    ]
     done = run(todo, 0.3, lambda so_far: kept.append(list(so_far)))
     assert time.monotonic() - begun < 30.0
     assert [each.how for each in done] == ["passed", "left out", "left out"]
@@ -57,7 +72,9 @@ def test_a_program_that_is_not_here_cannot_or_hangs_is_told() -> None:
 def test_every_source_is_proved_and_every_cause_has_its_job(tmp_path: Path) -> None:
     titles = [step.title for step in steps.steps(tmp_path)]
     assert len(set(titles)) == len(titles)
-    assert {f"prove by {source}" for source in SOURCES} | {f"job: {cause}" for cause in CAUSES} <= set(titles)
+    assert {f"prove by {source}" for source in SOURCES} | {
+        f"job: {cause}" for cause in CAUSES
+    } <= set(titles)
 
 
 Scripted = Callable[..., None]
@@ -90,7 +107,10 @@ def test_where_there_is_nothing_everything_is_skipped_or_fails_in_words(
     programs(helper="""echo '{"t": "bye", "why": "no driver"}'""")
     assert main(["-o", str(tmp_path / "out")]) == 1
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "| two helpers, and kill -9 | skipped |" in text and "the counters cannot be had: no driver" in text
+    assert (
+        "| two helpers, and kill -9 | skipped |" in text
+        and "the counters cannot be had: no driver" in text
+    )
     assert all(f"| prove by {source} | skipped |" in text for source in SOURCES)
     assert "| machine | passed |" in text and "Traceback" not in text
     assert "written to" in capsys.readouterr().out

@@ -20,7 +20,18 @@ from tests.support.pty_program import ROOT
 from tests.support.synthetic_memory import FORWARD, Allocator, dumped
 from tests.support.synthetic_trace import planted, written
 
-NAMES = ("gputop", "sitecustomize", "usercustomize", "msgspec", "psutil", "pynvml", "textual", "numpy", "torch", "mcp")
+NAMES = (
+    "gputop",
+    "sitecustomize",
+    "usercustomize",
+    "msgspec",
+    "psutil",
+    "pynvml",
+    "textual",
+    "numpy",
+    "torch",
+    "mcp",
+)
 STARTS = """
 import sys
 sys.path.insert(1, {root!r})
@@ -52,7 +63,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "checkout"
     (place / "ranks").mkdir(parents=True)
     for name in sorted({*NAMES, *sys.stdlib_module_names}):
-        (place / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\n")
+        (place / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\n"
+        )
     for rank in range(2):
         written(place / "ranks" / f"rank{rank}.json", planted("busy"))
     memory = Allocator()
@@ -74,7 +87,9 @@ def test_every_command_is_tried_but_what_runs_foreign_code_by_design() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_runs_nothing_of_the_folder_that_it_is_started_in(command: str, folder: Path) -> None:
+def test_a_command_runs_nothing_of_the_folder_that_it_is_started_in(
+    command: str, folder: Path
+) -> None:
     done = subprocess.run(
         [sys.executable, str(folder.parent / "gputop"), *command.split(), *COMMANDS[command]],
         env=environment(), cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False,
@@ -84,13 +99,18 @@ def test_a_command_runs_nothing_of_the_folder_that_it_is_started_in(command: str
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("mcp") is None, reason="the protocol's SDK is not installed: pip install '.[mcp]'")
+@pytest.mark.skipif(
+    find_spec("mcp") is None, reason="the protocol's SDK is not installed: pip install '.[mcp]'"
+)
 def test_no_tool_of_an_assistant_runs_anything_of_its_folder(folder: Path) -> None:
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters
 
     server = StdioServerParameters(
-        command=sys.executable, args=[str(folder.parent / "gputop"), "mcp"], env=environment(), cwd=str(folder)
+        command=sys.executable,
+        args=[str(folder.parent / "gputop"), "mcp"],
+        env=environment(),
+        cwd=str(folder),
     )
 
     async def ask() -> set[str]:

@@ -11,7 +11,15 @@ from msgspec import to_builtins
 
 from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.gpu_owners import owner_words
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, GpuSummary, alarmed, number_words, role_of, since_words, summarize
+from gputop.diagnosis.summary import (
+    LEVEL_OF_ROLE,
+    GpuSummary,
+    alarmed,
+    number_words,
+    role_of,
+    since_words,
+    summarize,
+)
 from gputop.features.export.metrics_page import ExporterCost, PageChoice, PageReading, metrics_page
 from gputop.features.export.run_counters import RunCounters
 from gputop.model.redaction import Redactor
@@ -41,7 +49,9 @@ class Told:
     """A scenario's past, its last frame and its report."""
 
     def __init__(self, scenario: str) -> None:
-        self.snapshots: list[Snapshot] = list(SimulatedSource(scenario, clock=lambda: LATE).past(SCENARIOS[scenario]))
+        self.snapshots: list[Snapshot] = list(
+            SimulatedSource(scenario, clock=lambda: LATE).past(SCENARIOS[scenario])
+        )
         monitor, self.counters = Monitor(), RunCounters()
         for snapshot in self.snapshots:
             self.frame: Frame = monitor.feed(snapshot)
@@ -68,7 +78,9 @@ def test_texts_tell_each_gpu_alike(told: Told) -> None:
         first, *rest = ticket_text(told.frame, position).splitlines()
         assert first.endswith(f": {said.words}, {number_words(said.number)}, {since_words(said)}")
         assert any(f"pid {said.owner.pid}," in line for line in rest)
-        assert [f"evidence: {line}" for line in said.evidence] == [r for r in rest if r.startswith("evidence: ")]
+        assert [f"evidence: {line}" for line in said.evidence] == [
+            r for r in rest if r.startswith("evidence: ")
+        ]
 
 
 def test_what_was_found_before_has_the_colours_of_what_stands(told: Told) -> None:
@@ -81,7 +93,9 @@ def test_what_was_found_before_has_the_colours_of_what_stands(told: Told) -> Non
         stand = [f.role for f in frame.findings if f.gpu == d.index and f.ended is None]
         assert said.role in stand
         assert verdict_spans(frame, d)[-1].level == LEVEL_OF_ROLE[role_of(d)]
-        assert [c.level for c in judged.changes() if c.gpu == d.index][-1] == LEVEL_OF_ROLE[said.role]
+        assert [c.level for c in judged.changes() if c.gpu == d.index][-1] == LEVEL_OF_ROLE[
+            said.role
+        ]
 
 
 def test_what_is_lost_by_holding_memory_is_called_so_from_the_beginning(told: Told) -> None:
@@ -106,10 +120,14 @@ def test_data_tells_each_gpu_alike(told: Told) -> None:
 def test_report_and_page_tell_each_gpu_alike(told: Told) -> None:
     findings = {(f.gpu, f.id.split()[0]): f for f in told.pictured.report.findings if f.spells == 1}
     text, page = report_text(told.pictured.report), report_html(told.pictured)
-    for said, d, gpu in zip(told.tellings, told.frame.diagnoses, told.pictured.report.gpus, strict=True):
+    for said, d, gpu in zip(
+        told.tellings, told.frame.diagnoses, told.pictured.report.gpus, strict=True
+    ):
         assert said.owner is not None and owner_words(said.owner) in text
         section = gpu_section(told.pictured, gpu)
-        assert section in page and f">{said.words}<" in section and owner_words(said.owner) in section
+        assert (
+            section in page and f">{said.words}<" in section and owner_words(said.owner) in section
+        )
         finding = findings.get((said.gpu, d.verdict))
         if finding is None or finding.level == "green":
             continue
@@ -118,8 +136,12 @@ def test_report_and_page_tell_each_gpu_alike(told: Told) -> None:
         )  # fmt: skip
         assert finding.when == since_words(said)
         assert f">{number_words(said.number)}<" in section and finding.when in section
-    blocks = [block for block in finding_blocks(told.pictured.report, None) if isinstance(block, Verdict)]
-    remedies = [block.remedy for block in blocks if block.remedy] + [f.remedy for f in told.pictured.report.fixes()]
+    blocks = [
+        block for block in finding_blocks(told.pictured.report, None) if isinstance(block, Verdict)
+    ]
+    remedies = [block.remedy for block in blocks if block.remedy] + [
+        f.remedy for f in told.pictured.report.fixes()
+    ]
     assert len(remedies) == len(set(remedies)), "a remedy is told once"
 
 
@@ -136,12 +158,17 @@ def test_the_exporter_counts_what_is_told_and_names_no_process(told: Told) -> No
     for said, d in zip(told.tellings, frame.diagnoses, strict=True):
         rows = [row for row in page.splitlines() if f'gpu="{said.gpu}"' in row]
         assert any(
-            row.startswith("gputop_gpu_verdict{") and f'"{d.verdict}"' in row and row.endswith(" 1") for row in rows
+            row.startswith("gputop_gpu_verdict{") and f'"{d.verdict}"' in row and row.endswith(" 1")
+            for row in rows
         )
         assert said.owner is not None and said.owner.command is not None
         assert not any(said.owner.command in row or f'"{said.owner.pid}"' in row for row in rows)
         for verdict, seconds in (d.lost or {}).items():
-            (row,) = (r for r in rows if r.startswith("gputop_gpu_lost_seconds_total{") and f'"{verdict}"' in r)
+            (row,) = (
+                r
+                for r in rows
+                if r.startswith("gputop_gpu_lost_seconds_total{") and f'"{verdict}"' in r
+            )
             assert float(row.split()[-1]) == pytest.approx(seconds, rel=1e-6)
 
 

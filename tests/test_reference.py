@@ -73,8 +73,18 @@ def test_a_page_says_the_same_in_markdown_and_in_a_terminal() -> None:
         "Title",
         ("Say `a|b` and <no> *more* snake_case, 1 < 2.",),
         (
-            section("One", ("Text.",), ("name", "what"), (("`x`", "short"), ("a name too long to stand", "y"))),
-            section("Two", (), ("name", "what", "unit", "by"), (("k", "it is", "s", "–"), ("l", "w " * 30, "m", "z"))),
+            section(
+                "One",
+                ("Text.",),
+                ("name", "what"),
+                (("`x`", "short"), ("a name too long to stand", "y")),
+            ),
+            section(
+                "Two",
+                (),
+                ("name", "what", "unit", "by"),
+                (("k", "it is", "s", "–"), ("l", "w " * 30, "m", "z")),
+            ),
         ),
     )
     assert markdown(document, "maker") == (

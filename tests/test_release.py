@@ -15,7 +15,13 @@ import gputop
 
 ROOT = Path(__file__).parents[1]
 STEPS = (".github/release/publish.py", ".github/release/notes.py")
-READ = ("README.md", "pyproject.toml", "docs/changelog.md", "gputop/__init__.py", "gputop/model/extras.py")
+READ = (
+    "README.md",
+    "pyproject.toml",
+    "docs/changelog.md",
+    "gputop/__init__.py",
+    "gputop/model/extras.py",
+)
 
 
 @pytest.fixture
@@ -29,12 +35,16 @@ def tree(tmp_path: Path) -> Path:
 
 
 def step(tree: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, tree / name, *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, tree / name, *words], capture_output=True, text=True, check=False
+    )
 
 
 def test_publishing_changes_readme_s_lines_and_once_is_enough(tree: Path) -> None:
     readme = (tree / "README.md").read_text()
-    assert "uvx" not in readme and "pipx" not in readme and "shields.io" not in readme, "nothing is published yet"
+    assert "uvx" not in readme and "pipx" not in readme and "shields.io" not in readme, (
+        "nothing is published yet"
+    )
     assert step(tree, STEPS[0], "me/gputop").returncode == 0
     published = {name: (tree / name).read_text() for name in READ}
     assert "uvx --from gputop-tui gputop demo" in published["README.md"]
@@ -62,12 +72,18 @@ def test_publishing_changes_readme_s_lines_and_once_is_enough(tree: Path) -> Non
     ],
 )
 def test_hints_name_the_place_that_gputop_was_installed_from(
-    record: str | None, requirement: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    record: str | None,
+    requirement: str,
+    elsewhere: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     from gputop.model import extras
 
     monkeypatch.setattr(extras, "CHECKOUT", str(tmp_path))
-    monkeypatch.setattr(extras.metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: record))
+    monkeypatch.setattr(
+        extras.metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: record)
+    )
     monkeypatch.setattr(extras.sys, "executable", "/nowhere/bin/python")
     assert extras.install("png") == f"/nowhere/bin/python -m pip install {requirement}"
     assert extras.install_there() == elsewhere
@@ -84,9 +100,15 @@ def test_a_tag_that_package_and_changelog_do_not_know_is_refused(tree: Path) -> 
     for name in ("pyproject.toml", "gputop/__init__.py"):
         (tree / name).write_text((tree / name).read_text().replace(gputop.__version__, released))
     notes = step(tree, STEPS[1], f"v{released}")
-    assert notes.returncode == 0 and notes.stdout.strip() and not re.search("^## ", notes.stdout, re.MULTILINE)
+    assert (
+        notes.returncode == 0
+        and notes.stdout.strip()
+        and not re.search("^## ", notes.stdout, re.MULTILINE)
+    )
     wrong = step(tree, STEPS[1], "v9.9.9")
-    assert wrong.returncode == 1 and "pyproject.toml" in wrong.stderr and "changelog" in wrong.stderr
+    assert (
+        wrong.returncode == 1 and "pyproject.toml" in wrong.stderr and "changelog" in wrong.stderr
+    )
 
 
 def test_every_dependency_is_bounded_on_both_sides() -> None:
@@ -102,9 +124,13 @@ def test_every_dependency_is_one_that_the_program_imports() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     declared = re.findall(r'"([\w-]+)>=', text.partition("dependencies = [")[2].partition("]")[0])
     modules = {"nvidia-ml-py": "pynvml"}
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "gputop").rglob("*.py"))
+    sources = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "gputop").rglob("*.py")
+    )
     for name in declared:
-        assert re.search(rf"^\s*(?:from|import) {modules.get(name, name)}\b", sources, re.MULTILINE), name
+        assert re.search(
+            rf"^\s*(?:from|import) {modules.get(name, name)}\b", sources, re.MULTILINE
+        ), name
     assert len(declared) >= 5
 
 

@@ -16,7 +16,9 @@ def main() -> int:
     version = sys.argv[1].removeprefix("v")
     package = (ROOT / "gputop" / "__init__.py").read_text(encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    sections = re.split(r"^## ", (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = re.split(
+        r"^## ", (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     section = next((text for text in sections if text.split(None, 1)[0] == version), None)
     wrong = [
         name

@@ -21,10 +21,16 @@ def main() -> int:
     named = re.search(r'^DISTRIBUTION = "([\w-]+)"$', source, re.MULTILINE)
     text = README.read_text(encoding="utf-8")
     if named is None or text.count(BEGIN) != 1 or text.count(END) != 1:
-        print("publish.py: the distribution's name or README's marks are not where they were", file=sys.stderr)
+        print(
+            "publish.py: the distribution's name or README's marks are not where they were",
+            file=sys.stderr,
+        )
         return 1
     before, rest = text.split(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{lines(named[1], repository)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    README.write_text(
+        f"{before}{BEGIN}\n{lines(named[1], repository)}\n{END}{rest.split(END)[1]}",
+        encoding="utf-8",
+    )
     return 0
 
 

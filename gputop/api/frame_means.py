@@ -77,7 +77,9 @@ class FrameMeans:
 
         Absent means not measured.
         """
-        means = {key: total / of for key, (total, of) in self._sums.items() if of > 0.0} | self._last
+        means = {
+            key: total / of for key, (total, of) in self._sums.items() if of > 0.0
+        } | self._last
         if (step_ms := means.get("gputop/step_ms")) is not None:
             rates = rates_of(self.work, step_ms / 1000.0, self.own_gpus) or Rates()
             own = (("gputop/tokens_per_s", rates.tokens_per_s), ("gputop/mfu_pct", rates.mfu_pct))

@@ -61,12 +61,21 @@ class Measuring:
     """
 
     def __init__(
-        self, options: Options, role: Role, redactor: Redactor | None, wake: threading.Event, run: str = ""
+        self,
+        options: Options,
+        role: Role,
+        redactor: Redactor | None,
+        wake: threading.Event,
+        run: str = "",
     ) -> None:
         self._source, gpus = opened(options, role)
-        self._cuts: Callable[[Snapshot], list[Snapshot]] = (lambda whole: [whole]) if gpus is None else gpus.take
+        self._cuts: Callable[[Snapshot], list[Snapshot]] = (
+            (lambda whole: [whole]) if gpus is None else gpus.take
+        )
         self._redactor = redactor
-        self._redacted: Callable[[Snapshot], Snapshot] = (lambda cut: cut) if redactor is None else redactor.snapshot
+        self._redacted: Callable[[Snapshot], Snapshot] = (
+            (lambda cut: cut) if redactor is None else redactor.snapshot
+        )
         # These frames are never drawn, and charts are a third of the work.
         self._session = Session(Monitor(options.interval, charts=False))
         self._builder = ReportBuilder()
@@ -105,7 +114,11 @@ class Measuring:
 
     def shown(self, row: StepRow) -> StepRow:
         """A row of another process as reports show it."""
-        return row if self._redactor is None else replace(row, name=self._redactor.number("run", row.name))
+        return (
+            row
+            if self._redactor is None
+            else replace(row, name=self._redactor.number("run", row.name))
+        )
 
     def take(self, snapshot: Snapshot) -> list[Frame]:
         """Return the frames of the job's GPUs.
@@ -115,7 +128,9 @@ class Measuring:
         frames: list[Frame] = []
         gpu_indices = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}
         if gpu_indices:
-            self.own_gpus = tuple(gpu.static.name for gpu in snapshot.gpus if gpu.static.index in gpu_indices)
+            self.own_gpus = tuple(
+                gpu.static.name for gpu in snapshot.gpus if gpu.static.index in gpu_indices
+            )
         for cut in self._cuts(snapshot):
             frame = self._session.take(self._redacted(cut))
             if self._recorder is not None and not frames and not self._is_named:
@@ -160,7 +175,9 @@ class Measuring:
 
     def report(self, price: float | None, command: str, duration_s: float) -> JobReport:
         """The report on the GPUs' time until now."""
-        notes = [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
+        notes = (
+            [] if self._recorder is None or self._recorder.error is None else [self._recorder.error]
+        )
         with self.lock:
             return self._builder.report(price=price, command=command, run_s=duration_s, notes=notes)
 
@@ -170,5 +187,7 @@ class Measuring:
         for mark in self._source.late:
             self._session.note(self._redacted_mark(mark))
         if self._recorder is not None:
-            self._recorder.ran = RunFacts(self._run_name, time.monotonic() - self._begun, run=self._run)
+            self._recorder.ran = RunFacts(
+                self._run_name, time.monotonic() - self._begun, run=self._run
+            )
             self._recorder.close()

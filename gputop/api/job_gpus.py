@@ -27,7 +27,9 @@ class JobGpus:
         self._own_identity = self._identity(self._pid)
         self._is_ours: dict[int, tuple[int, bool]] = {}
         """The start of each process that was asked about, and whether it belongs to the job, by its pid."""
-        self._gpus = OwnGpus(lambda p: p.starttime is not None and self.is_member(p.pid), self.is_member)
+        self._gpus = OwnGpus(
+            lambda p: p.starttime is not None and self.is_member(p.pid), self.is_member
+        )
         self._foreign = 0
 
     def take(self, snapshot: Snapshot) -> list[Snapshot]:
@@ -47,7 +49,10 @@ class JobGpus:
         if relatives is None:
             return known is not None and known[1]
         if known is None or relatives.starttime != known[0]:
-            known = self._is_ours[pid] = relatives.starttime, self._identity(pid) == self._own_identity
+            known = self._is_ours[pid] = (
+                relatives.starttime,
+                self._identity(pid) == self._own_identity,
+            )
         return known[1]
 
     def _identity(self, pid: int) -> tuple[str, int] | None:

@@ -104,7 +104,9 @@ def sink_of(target: Any) -> Sink:
     if (find_run := _wandb_run(target)) is not None:
         run = WandbRun(find_run)
         return Sink(run.put_numbers, run.put_texts, run.is_ready)
-    if isinstance(getattr(target, "trackers", None), (list, tuple)) and callable(getattr(target, "log", None)):
+    if isinstance(getattr(target, "trackers", None), (list, tuple)) and callable(
+        getattr(target, "log", None)
+    ):
         trackers = Trackers(target)
         return Sink(trackers.put_numbers, trackers.put_texts, lambda: bool(target.trackers))
     if callable(getattr(target, "add_scalar", None)):
@@ -113,7 +115,9 @@ def sink_of(target: Any) -> Sink:
         mlflow = Mlflow(target)
         return Sink(mlflow.put_numbers, mlflow.put_texts, mlflow.is_ready)
     if callable(log := getattr(target, "log_metrics", None) or getattr(target, "log", None)):
-        return Sink(lambda numbers, step: log(dict(numbers), step=step), partial(_texts_to_logger, target))
+        return Sink(
+            lambda numbers, step: log(dict(numbers), step=step), partial(_texts_to_logger, target)
+        )
     if callable(target):
         return Sink(lambda numbers, step: target(dict(numbers), step))
     raise TypeError(
@@ -187,7 +191,9 @@ class WandbRun:
         if (run := self._find_run()) is None:
             self._missed += self._run is None
             if self._missed == MOST_WAITING_ROWS:
-                NOTICES.warning("gputop: W&B has no run yet, so nothing is logged: call wandb.init()")
+                NOTICES.warning(
+                    "gputop: W&B has no run yet, so nothing is logged: call wandb.init()"
+                )
             return False
         if run is not self._run:
             self._run, self._row = run, None
@@ -264,7 +270,9 @@ def texts_to(inner: Any, texts: Texts, step: int, run_id: str | None = None) -> 
     elif run_id is not None and callable(getattr(inner, "set_tag", None)):
         for key, text in texts.items():
             inner.set_tag(run_id, _tag_name(key), text)
-    elif (mlflow := sys.modules.get("mlflow")) is not None and hasattr(getattr(inner, "info", None), "run_id"):
+    elif (mlflow := sys.modules.get("mlflow")) is not None and hasattr(
+        getattr(inner, "info", None), "run_id"
+    ):
         texts_to(mlflow.MlflowClient(), texts, step, inner.info.run_id)
 
 

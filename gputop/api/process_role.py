@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     pass
 from gputop.api.watch_options import Ranks
 
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID")
+_LOCAL = (
+    "LOCAL_RANK",
+    "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "PALS_LOCAL_RANKID",
+)
 _GLOBAL = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID")
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 """Where all ranks meet on one machine, a rank is its local rank as well."""
@@ -46,7 +52,12 @@ def role_of(ranks: Ranks, environ: Mapping[str, str]) -> Role:
     if local is None and environ.get("MASTER_ADDR") in _THIS_MACHINE:
         local = rank
     if ranks == "node" and local not in (None, 0):
-        return Role(rank, local, False, f"local rank {local} counts its steps; local rank 0 samples this node's GPUs")
+        return Role(
+            rank,
+            local,
+            False,
+            f"local rank {local} counts its steps; local rank 0 samples this node's GPUs",
+        )
     if ranks == "0" and rank not in (None, 0):
         return Role(rank, local, False, f"rank {rank} counts its steps; rank 0 samples")
     return Role(rank, local, True)
@@ -57,9 +68,12 @@ def own_run(environ: Mapping[str, str]) -> str:
     process = sys.modules.get("multiprocessing.process")
     parent = None if process is None else process.parent_process()
     started = Started(
-        os.geteuid(), os.uname().nodename, _name_for_good(os.getpid()),
-        None if parent is None or parent.pid is None else _name_for_good(parent.pid), _group_rank() is not None,
-    )  # fmt: skip
+        os.geteuid(),
+        os.uname().nodename,
+        _name_for_good(os.getpid()),
+        None if parent is None or parent.pid is None else _name_for_good(parent.pid),
+        _group_rank() is not None,
+    )
     return run_of(environ, started)
 
 

@@ -29,7 +29,9 @@ _LOOK_S = 1.0
 """How often a wait checks whether it was ended."""
 
 
-def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: float = WAIT_S) -> Snapshot:
+def snapshot(
+    *, gpus: str | int | Iterable[int | str] | None = None, wait_s: float = WAIT_S
+) -> Snapshot:
     """Return one reading of this machine, as ``gputop once``.
 
     Every GPU is read twice, which takes about 0.3 s. ``gpus`` are all, or indices and UUIDs. After ``wait_s`` seconds
@@ -45,7 +47,10 @@ def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: flo
 
 
 def frames(
-    interval: float = 1.0, *, gpus: str | int | Iterable[int | str] | None = None, source: Source | None = None
+    interval: float = 1.0,
+    *,
+    gpus: str | int | Iterable[int | str] | None = None,
+    source: Source | None = None,
 ) -> Frames:
     """Return an iterator over frames of this machine, or of ``source``.
 
@@ -53,7 +58,9 @@ def frames(
     which raises SourceError where no GPU can be read.
     """
     if source is None:
-        options = MachineOptions(interval_s=checked_interval(interval, strict=True), gpus=_only(gpus))
+        options = MachineOptions(
+            interval_s=checked_interval(interval, strict=True), gpus=_only(gpus)
+        )
         source = LocalSource(options, own_process=False)
     return Frames(source)
 
@@ -145,4 +152,6 @@ def trace(*paths: str | os.PathLike[str]) -> TraceReport:
     names = [os.fspath(path) for path in paths]
     if not names:
         raise ValueError("trace needs at least one file")
-    return report_traces(trace_files(names), StepChoice(None), from_folder=any(map(os.path.isdir, names)))
+    return report_traces(
+        trace_files(names), StepChoice(None), from_folder=any(map(os.path.isdir, names))
+    )

@@ -87,7 +87,10 @@ class Summary(Struct, frozen=True):
         own_values: dict[str, Any] = {
             "available": self.available,
             "reason": self.reason,
-            "memory": [to_builtins(of_gpu) | {"headroom_bytes": of_gpu.headroom_bytes} for of_gpu in self.memory],
+            "memory": [
+                to_builtins(of_gpu) | {"headroom_bytes": of_gpu.headroom_bytes}
+                for of_gpu in self.memory
+            ],
             "own_steps": to_builtins(self.steps),
             "rates": to_builtins(self.rates),
             "host_phases": to_builtins(self.phases),

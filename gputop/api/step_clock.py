@@ -96,7 +96,9 @@ class StepClock:
         if before is None:
             before = ends.pop(0)[0]
         # Steps may end on several threads, slightly out of order.
-        lengths = [max(0.0, end - begin) for begin, end in pairwise([before, *(end for end, _, _ in ends)])]
+        lengths = [
+            max(0.0, end - begin) for begin, end in pairwise([before, *(end for end, _, _ in ends)])
+        ]
         waits = ([wait for _, wait, _ in ends], [wait for _, _, wait in ends])
         return EndedSteps(lengths, *(_sum_of(list(map(_time, told)), lengths) for told in waits))
 
@@ -114,11 +116,15 @@ def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:
 
     A wait is cut to the length of its step, since both clocks may differ slightly.
     """
-    measured = [min(wait, length) for wait, length in zip(waits, lengths, strict=True) if wait is not None]
+    measured = [
+        min(wait, length) for wait, length in zip(waits, lengths, strict=True) if wait is not None
+    ]
     return sum(measured) if measured and len(measured) == len(lengths) else None
 
 
-def row_of(ended: EndedSteps, samples: float | None = None, tokens: float | None = None, **who: Any) -> StepRow | None:
+def row_of(
+    ended: EndedSteps, samples: float | None = None, tokens: float | None = None, **who: Any
+) -> StepRow | None:
     """Return the row that announces these steps.
 
     Each step has so many ``samples`` and ``tokens``. ``who`` are the row's ``pid``, ``rank``, ``name`` and ``run``.
@@ -130,7 +136,8 @@ def row_of(ended: EndedSteps, samples: float | None = None, tokens: float | None
     ordered = [_short(length) for length in sorted(ended.lengths)]
     many, total = len(ordered), _short(sum(ordered))
     wait_s, data_wait_s = (
-        None if waited is None else min(total, _short(waited)) for waited in (ended.wait_s, ended.data_wait_s)
+        None if waited is None else min(total, _short(waited))
+        for waited in (ended.wait_s, ended.data_wait_s)
     )
     return StepRow(
         gpu=None,

@@ -128,7 +128,11 @@ class PhaseSampler:
             self._outer.add(id(module))
             # One that is not trained is no beginning, as a teacher's, or that of an evaluation.
             if not self._forward and module.training:
-                if any(base.__name__ in _NOT_THESE for part in module.modules() for base in type(part).__mro__):
+                if any(
+                    base.__name__ in _NOT_THESE
+                    for part in module.modules()
+                    for base in type(part).__mro__
+                ):
                     self.stop()
                     return
                 self._forward = [perf_counter(), 0.0]
@@ -171,7 +175,9 @@ class PhaseSummary(Struct, frozen=True):
     @property
     def text(self) -> str:
         """One line for people, and one more where a phase grew."""
-        parts = ", ".join(f"{phase_word(phase)} {step_time(mean)}" for phase, mean in self.means_s.items())
+        parts = ", ".join(
+            f"{phase_word(phase)} {step_time(mean)}" for phase, mean in self.means_s.items()
+        )
         text = f"Host time of a step ({self.steps} looked at; the GPU works behind it): {parts}"
         if self.growth is None:
             return text

@@ -88,13 +88,23 @@ class StepTail:
         from statistics import median
 
         usual = median(self._lengths[:WARM_UP])
-        warm = (i for i, length in enumerate(self._lengths[:WARM_UP]) if length <= WARM_UP_FACTOR * usual)
+        warm = (
+            i
+            for i, length in enumerate(self._lengths[:WARM_UP])
+            if length <= WARM_UP_FACTOR * usual
+        )
         lengths = sorted(self._lengths[next(warm, 0) :])
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
         is_slow = len(lengths) >= LEAST_STEPS and p99 > SLOW_STEP * p50
-        words = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median" if is_slow else ""
+        words = (
+            f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
+            if is_slow
+            else ""
+        )
         waited: list[float | None] = []
         for wait_s, of_s, told in self._waits:
-            waited += (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
+            waited += (
+                (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
+            )
         return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)

@@ -41,13 +41,21 @@ class TorchHook:
         would end that loop with an error in the training. Going through none is a single step of the interpreter.
         """
         module: Any = sys.modules.get(_OPTIMIZERS)
-        hooks = [(self._hook, *_AFTER_STEP), (self._begins, *_BEFORE_STEP)][: 1 if self._phases is None else 2]
-        registrations = [(hook, getattr(module, register, None), table) for hook, register, table in hooks]
+        hooks = [(self._hook, *_AFTER_STEP), (self._begins, *_BEFORE_STEP)][
+            : 1 if self._phases is None else 2
+        ]
+        registrations = [
+            (hook, getattr(module, register, None), table) for hook, register, table in hooks
+        ]
         if self._handles or not all(callable(register) for _, register, _ in registrations):
             return self.registered
-        if not on_training_thread and any(getattr(module, table, True) for _, _, table in registrations):
+        if not on_training_thread and any(
+            getattr(module, table, True) for _, _, table in registrations
+        ):
             return False
-        self._handles = [register(hook) for hook, register, _ in registrations if register is not None]
+        self._handles = [
+            register(hook) for hook, register, _ in registrations if register is not None
+        ]
         return True
 
     def remove(self) -> None:
@@ -59,7 +67,12 @@ class TorchHook:
             self._phases.stop()
 
     def _begins(self, optimizer: Any, _args: object, _kwargs: object) -> None:
-        if self._phases is not None and self._first is not None and self._first() is optimizer and not is_compiling():
+        if (
+            self._phases is not None
+            and self._first is not None
+            and self._first() is optimizer
+            and not is_compiling()
+        ):
             self._phases.optimizer_begins()
 
     def _hook(self, optimizer: Any, _args: object, _kwargs: object) -> None:

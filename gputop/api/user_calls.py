@@ -26,7 +26,10 @@ def error_of(call: Callable[[], object]) -> BaseException | None:
     try:
         call()
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        if (
+            isinstance(error, KeyboardInterrupt)
+            and threading.current_thread() is threading.main_thread()
+        ):
             raise
         return error
     return None
@@ -39,7 +42,9 @@ class UserCalls:
     """
 
     def __init__(
-        self, on_frame: Callable[[Frame], object] | None, on_finding: Callable[[Finding], object] | None
+        self,
+        on_frame: Callable[[Frame], object] | None,
+        on_finding: Callable[[Finding], object] | None,
     ) -> None:
         self._on_frame, self._on_finding = on_frame, on_finding
         self._called_findings: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
@@ -62,4 +67,6 @@ class UserCalls:
         error = error_of(lambda: call(argument))
         if error is not None:
             self._broken.add(name)
-            NOTICES.warning("gputop: %s raised %s; it is not called again", name, error_words(error))
+            NOTICES.warning(
+                "gputop: %s raised %s; it is not called again", name, error_words(error)
+            )

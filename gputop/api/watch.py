@@ -87,7 +87,12 @@ class Watch:
         self.stop()
 
     def step(
-        self, n: int | None = None, *, wait_s: float | None = None, data_wait_s: float | None = None, **scalars: float
+        self,
+        n: int | None = None,
+        *,
+        wait_s: float | None = None,
+        data_wait_s: float | None = None,
+        **scalars: float,
     ) -> None:
         """End one step of the loop.
 
@@ -106,7 +111,8 @@ class Watch:
             log.number = n
         if scalars:
             log.scalars = {
-                key: value if isinstance(value, (float, int)) else _detached(value) for key, value in scalars.items()
+                key: value if isinstance(value, (float, int)) else _detached(value)
+                for key, value in scalars.items()
             }
         if log.due:
             watcher.log_now()

@@ -65,7 +65,9 @@ def checked_interval(interval: float, *, strict: bool) -> float:
     words = f"interval must be {shortest:g} to {longest:g} seconds, not {interval!r}"
     if strict:
         raise ValueError(words)
-    bounded_s = 1.0 if seconds is None or seconds <= 0.0 else longest if seconds > longest else shortest
+    bounded_s = (
+        1.0 if seconds is None or seconds <= 0.0 else longest if seconds > longest else shortest
+    )
     NOTICES.warning("gputop: %s; it is %g s", words, bounded_s)
     return bounded_s
 
@@ -94,7 +96,9 @@ def checked_words(metrics: str, ranks: str, log_thread: str) -> None:
         ("log_thread", log_thread, LogThread),
     ):
         if value not in (allowed := get_args(kind)):
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+            raise ValueError(
+                f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}"
+            )
 
 
 def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:
@@ -114,7 +118,9 @@ def recording_target(path: str) -> str:
     """
     from gputop.recording.format import SUFFIXES
 
-    is_file = path.endswith((*SUFFIXES, os.sep)) or (os.path.lexists(path) and not os.path.isdir(path))
+    is_file = path.endswith((*SUFFIXES, os.sep)) or (
+        os.path.lexists(path) and not os.path.isdir(path)
+    )
     return path if is_file else f"{path}{os.sep}"
 
 
@@ -130,5 +136,8 @@ def configured(environment: Mapping[str, str]) -> Settings:
     try:
         return load(None, environment, {}, strict=True)[0]
     except ConfigError as error:
-        NOTICES.warning("gputop: names are redacted, unless redact=False is given: no settings can be read: %s", error)
+        NOTICES.warning(
+            "gputop: names are redacted, unless redact=False is given: no settings can be read: %s",
+            error,
+        )
         return Settings(redact=True)

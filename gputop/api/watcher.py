@@ -77,7 +77,11 @@ class Watcher:
         self.alive = False
         """Whether it runs, in this process."""
         self._lock = threading.Lock()
-        self._ending, self._fresh, self._has_first_frame = threading.Event(), threading.Event(), threading.Event()
+        self._ending, self._fresh, self._has_first_frame = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
         self._thread: threading.Thread | None = None
         self._role = Role(None, None, False)
         self._run_id = self._own_run = ""
@@ -137,7 +141,9 @@ class Watcher:
                 self.stop()
                 raise self.failure
 
-    def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True, reason: str = "ended") -> None:
+    def stop(
+        self, wait_s: float = STOP_S, *, tell_loggers: bool = True, reason: str = "ended"
+    ) -> None:
         """End within ``wait_s``, even if something hangs.
 
         The last call of the loggers is on this thread. ``reason`` says from now on why nothing is measured.
@@ -219,10 +225,18 @@ class Watcher:
         unknown = self._role.reason if self.failure is None else str(self.failure)
         # One process makes the run's mean: both lines of the summary have the same figure.
         own = run_of_recording(report.steps, self._own_run)
-        mean_s = own.mean_s if own is not None and own.ranks == 1 else None if steps is None else steps.mean_s
+        mean_s = (
+            own.mean_s
+            if own is not None and own.ranks == 1
+            else None
+            if steps is None
+            else steps.mean_s
+        )
         rates = rates_of(self._work, mean_s, own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
-        return Summary(report, memory_of(report), steps, self.cost.read(), self.measured, reason, rates, phases)
+        return Summary(
+            report, memory_of(report), steps, self.cost.read(), self.measured, reason, rates, phases
+        )
 
     def _prepare(self) -> None:
         """Open source and recording on the caller's thread.
@@ -236,7 +250,9 @@ class Watcher:
                 check_library()
             from gputop.api.gpu_watch import Measuring
 
-            self._measuring = Measuring(self.options, self._role, self._redactor, self._fresh, self._own_run)
+            self._measuring = Measuring(
+                self.options, self._role, self._redactor, self._fresh, self._own_run
+            )
         except (SourceError, UsageError, RecordingError, OSError) as error:
             self._fail(error)
         except RuntimeError:  # what threading raises, of the recorder's thread
@@ -308,15 +324,25 @@ class Watcher:
                 self._phases.add(phases)
         ended, work, measuring = self.clock.ended(), self._work, self._measuring
         row = row_of(
-            ended, self.log.batch_size(work), None if work is None else work.tokens,
-            pid=self._pid, rank=self._role.rank, name=self.options.name, run=self._run_id,
-        )  # fmt: skip
+            ended,
+            self.log.batch_size(work),
+            None if work is None else work.tokens,
+            pid=self._pid,
+            rank=self._role.rank,
+            name=self.options.name,
+            run=self._run_id,
+        )
         if row is None:
             return
         row = replace(
             row,
-            mfu_pct=claimed_mfu_pct(work, row.sum_s / row.count, () if measuring is None else measuring.own_gpus),
-            **{f"{phase}_s": float(f"{seconds:.6g}") for phase, seconds in mean_phases(looked_at).items()},
+            mfu_pct=claimed_mfu_pct(
+                work, row.sum_s / row.count, () if measuring is None else measuring.own_gpus
+            ),
+            **{
+                f"{phase}_s": float(f"{seconds:.6g}")
+                for phase, seconds in mean_phases(looked_at).items()
+            },
         )
         # The frames of this process already have it.
         self._sender.send(row, None if measuring is None else measuring.socket_path)
@@ -353,7 +379,9 @@ class Watcher:
         others = [row for row in snapshot.steps if row.pid != self._pid]
         ranks = [row for row in others if row.run == self._own_run]
         with self._lock:
-            self._steps.add(snapshot.t, [(measuring.shown(row), stepping_on(snapshot, row)) for row in ranks])
+            self._steps.add(
+                snapshot.t, [(measuring.shown(row), stepping_on(snapshot, row)) for row in ranks]
+            )
         return others
 
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:

@@ -18,7 +18,9 @@ FLOPS_A_PARAMETER_AND_TOKEN = 6.0
 """Forward and backward pass of a dense transformer, attention left out: C ≈ 6·N·D (Kaplan et al. 2020,
 arXiv:2001.08361, section 2.1)."""
 NOT_GIVEN = "the program does not say what a step does"
-IMPOSSIBLE = "more than the chip can do: tokens and FLOPs are those of one step of this process alone"
+IMPOSSIBLE = (
+    "more than the chip can do: tokens and FLOPs are those of one step of this process alone"
+)
 NO_GPU = "which GPU this process computes on is not known"
 
 
@@ -100,7 +102,9 @@ def checked_work(
             raise ValueError(f"{name} must be a number above 0, not {value!r}")
     checked_precision = next((allowed for allowed in PRECISIONS if allowed == precision), None)
     if checked_precision is None:
-        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
+        raise ValueError(
+            f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}"
+        )
     return StepWork(precision=checked_precision, **numbers)
 
 
@@ -125,7 +129,11 @@ def rates_of(
         return Rates(samples, tokens, mfu_reason=mfu)
     pct, words = mfu
     if pct > MOST_MFU_PCT:
-        return Rates(samples, tokens, mfu_reason=f"{pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}")
+        return Rates(
+            samples,
+            tokens,
+            mfu_reason=f"{pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}",
+        )
     return Rates(samples, tokens, pct, words, "")
 
 
@@ -150,9 +158,15 @@ def _mfu(work: StepWork, step_s: float, gpus: Collection[str]) -> tuple[float, s
     if flops is None:
         return NOT_GIVEN
     try:
-        peaks = [(given, "the peak as given") if given else peak_flops(gpu, work.precision) for gpu in gpus]
+        peaks = [
+            (given, "the peak as given") if given else peak_flops(gpu, work.precision)
+            for gpu in gpus
+        ]
     except NoPeak as error:
         return str(error)
     many = f"{len(peaks)} × " if len(peaks) > 1 else ""
-    words = f"{work.rule}, of {many}{peaks[0][0] / 1e12:.0f} TFLOPS {work.precision.upper()}, {peaks[0][1]}"
+    words = (
+        f"{work.rule}, of {many}{peaks[0][0] / 1e12:.0f} TFLOPS {work.precision.upper()}, "
+        f"{peaks[0][1]}"
+    )
     return 100.0 * flops / step_s / sum(peak for peak, _ in peaks), words

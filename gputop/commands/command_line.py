@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from gputop import __version__
-from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, PURPOSES, TOPICS, module_of, parts
+from gputop.commands.registry import (
+    COMMANDS,
+    COMMANDS_AND_PARTS,
+    PURPOSES,
+    TOPICS,
+    module_of,
+    parts,
+)
 from gputop.commands.shared_options import NO_DEMO, filterable, printable, serving
 from gputop.model.clean_text import wrapped
 from gputop.model.expression import nearest
@@ -43,7 +50,9 @@ class ListAction(argparse.Action):
     ``-p 1 -p 2`` is ``-p 1,2``.
     """
 
-    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+    def __call__(
+        self, _parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None
+    ) -> None:
         before = getattr(namespace, self.dest, None)
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
@@ -51,7 +60,9 @@ class ListAction(argparse.Action):
 class ServerUrls(ListAction):
     """List of addresses of this machine."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, _name: str | None = None
+    ) -> None:
         from gputop.sources.serving_reader import addresses
 
         super().__call__(parser, namespace, values)
@@ -127,7 +138,11 @@ class Parser(argparse.ArgumentParser):
         while end < len(words) and self._is_option(words[end]):
             action = self._named_by(words[end])
             end += 1
-            if action is not None and action.nargs in (None, "?") and words[end - 1] in action.option_strings:
+            if (
+                action is not None
+                and action.nargs in (None, "?")
+                and words[end - 1] in action.option_strings
+            ):
                 value = words[end] if end < len(words) else "--"
                 is_number = action.nargs is None and re.match(r"-\d", value)
                 end += is_number is not None or not value.startswith("-") or value == "-"
@@ -144,7 +159,11 @@ class Parser(argparse.ArgumentParser):
         """
         own = {action.dest for action in self._actions}
         for action in top._actions:
-            if action.dest not in own and action.option_strings and getattr(before, action.dest, None) is not None:
+            if (
+                action.dest not in own
+                and action.option_strings
+                and getattr(before, action.dest, None) is not None
+            ):
                 self.error(f"{action.option_strings[0]} is not an option of `{self.prog}`")
 
     def format_help(self) -> str:
@@ -166,7 +185,12 @@ class Parser(argparse.ArgumentParser):
 
         A negative number is one where digits are options.
         """
-        if len(text) < 2 or text == "--" or not text.startswith("-") or " " in text.partition("=")[0]:
+        if (
+            len(text) < 2
+            or text == "--"
+            or not text.startswith("-")
+            or " " in text.partition("=")[0]
+        ):
             return False
         return not re.match(r"-\d", text) or self.knows(text[:2])
 
@@ -216,16 +240,28 @@ def _common() -> Parser:
     add("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
     flag("--bell", "ring the terminal's bell on a new red verdict")
     flag("--read-only", "offer nothing that changes another process")
-    flag("--redact", "show users, hosts, jobs, paths and UUIDs as numbers, commands as program names")
+    flag(
+        "--redact", "show users, hosts, jobs, paths and UUIDs as numbers, commands as program names"
+    )
     add("--dcgm-url", metavar="URL", help="metrics address of a running dcgm-exporter")
     flag("--dcgmi", "run dcgmi dmon for GPUs without GPM (takes the profiling unit)")
     flag("--perf", "measure SM activity by the hardware counters (no other tool can meanwhile)")
-    add("--perf-lib", metavar="DIR", help="folder of NVIDIA's counter libraries, when not in a wheel")
-    add("--sm-source", metavar="NAME", help=f"where SM activity comes from: {', '.join(get_args(SmChoice))}")
+    add(
+        "--perf-lib",
+        metavar="DIR",
+        help="folder of NVIDIA's counter libraries, when not in a wheel",
+    )
+    add(
+        "--sm-source",
+        metavar="NAME",
+        help=f"where SM activity comes from: {', '.join(get_args(SmChoice))}",
+    )
     add("--price", metavar="P", help="your price of a GPU-hour; without it no money is shown")
     add("--config", metavar="FILE", help="read this configuration file")
     flag("--debug", "show tracebacks")
-    group.add_argument("-V", "--version", action=_Print, nargs=0, const=_version, help="show the version")
+    group.add_argument(
+        "-V", "--version", action=_Print, nargs=0, const=_version, help="show the version"
+    )
     return parser
 
 
@@ -315,7 +351,9 @@ def _filled(command: Parser, name: str) -> Parser:
     command.description = f"{summary[0].upper()}{summary[1:]}."
     command.epilog = "Options of every command: gputop help options"
     if parts(name):
-        parts_words = "; ".join(f"`gputop {name} {part}`: {words}" for part, words in parts(name).items())
+        parts_words = "; ".join(
+            f"`gputop {name} {part}`: {words}" for part, words in parts(name).items()
+        )
         command.description += f" {parts_words}."
     module_of(name).arguments(command)
     return command
@@ -328,11 +366,17 @@ def overview() -> str:
     """Return the text of ``gputop --help``: 48 lines of 80 columns."""
     width = max(map(len, COMMANDS)) + 4
     lines = ["usage: gputop [OPTIONS] [COMMAND] ...", ""]
-    lines += wrapped("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)
+    lines += wrapped(
+        "top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH
+    )
     lines += ["Without a command: the live screen, where ? explains every key and number.", ""]
     for purpose in PURPOSES:
         lines.append(purpose)
-        lines += [f"  {name:<{width}}{row.summary}" for name, row in COMMANDS.items() if row.purpose == purpose]
+        lines += [
+            f"  {name:<{width}}{row.summary}"
+            for name, row in COMMANDS.items()
+            if row.purpose == purpose
+        ]
         lines.append("")
     lines.append("`gputop COMMAND --help` lists a command's options, `gputop help TOPIC` explains:")
     lines += wrapped(", ".join(TOPICS), WIDTH, "  ", "  ")

@@ -33,9 +33,15 @@ def arguments(command: argparse.ArgumentParser) -> None:
     recording_argument(command, "before", "a recording")
     recording_argument(command, "after", "a recording")
     add = command.add_argument
-    text = "exit 1 where a step takes more than so many percent longer, or so many points more of the time is lost"
+    text = (
+        "exit 1 where a step takes more than so many percent longer, or so many points more of the "
+        "time is lost"
+    )
     add("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
-    text = "the run of a recording that holds several, as the report names it; twice for before and after"
+    text = (
+        "the run of a recording that holds several, as the report names it; twice for before and "
+        "after"
+    )
     add("--run", metavar="RUN", action="append", help=text)
     forms(command, "Markdown, as for a pull request", "a page for a browser")
 
@@ -44,7 +50,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     form, limit, labels = form_of(args), _limit(args.fail_on), args.run or []
     if len(labels) > 2:
         raise UsageError("--run may be given once, or twice for before and after")
-    given: dict[str, Any] = {"price": settings.price or None, "recording_filter": recording_filter_of(args, settings)}
+    given: dict[str, Any] = {
+        "price": settings.price or None,
+        "recording_filter": recording_filter_of(args, settings),
+    }
     before, after = (report_recording(path, **given) for path in (args.before, args.after))
     comparison = compare(*reports_to_compare(before, after, labels))
     if form == "json":
@@ -72,7 +81,9 @@ def _limit(text: str | None) -> tuple[str, float] | None:
     except ValueError:
         value = -1.0
     if kind not in FAIL_ON or not 0.0 <= value < inf:
-        raise UsageError(f"--fail-on must be slower:5 (percent a step) or waste:5 (points), not {text!r}")
+        raise UsageError(
+            f"--fail-on must be slower:5 (percent a step) or waste:5 (points), not {text!r}"
+        )
     return kind, value
 
 
@@ -86,6 +97,10 @@ def _status(comparison: Comparison, limit: tuple[str, float] | None) -> int:
     kind, allowed_pct = limit
     difference_pct = slower_pct(comparison) if kind == "slower" else more_waste(comparison)
     if difference_pct is None:
-        missing = "the step of both: announce steps (gputop.watch)" if kind == "slower" else "judged GPU time in both"
+        missing = (
+            "the step of both: announce steps (gputop.watch)"
+            if kind == "slower"
+            else "judged GPU time in both"
+        )
         raise SourceError(f"--fail-on {kind}: cannot be told without {missing}")
     return WORSE if difference_pct > allowed_pct else 0

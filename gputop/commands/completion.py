@@ -27,7 +27,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.simulation.scenarios import SCENARIOS
 
     # Left out of the command line's own parser, which says it better.
-    values = {"theme": THEME_NAMES, "scenario": (*SCENARIOS,), "source": ("demo",), "topic": (*TOPICS, *COMMANDS)}
+    values = {
+        "theme": THEME_NAMES,
+        "scenario": (*SCENARIOS,),
+        "source": ("demo",),
+        "topic": (*TOPICS, *COMMANDS),
+    }
     parser = whole()
     for action in _actions(parser):
         if action.dest in values:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputop.commands.registry import Needs
-from gputop.config import ConfigError, Settings, apply, declared, default_path, load_with_origins, read
+from gputop.config import (
+    ConfigError,
+    Settings,
+    apply,
+    declared,
+    default_path,
+    load_with_origins,
+    read,
+)
 from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.feature_table import ALERT_EXAMPLES, ALERT_FAULTS, key_tables, resolve
 from gputop.model.fleet_settings import SECRET
@@ -48,8 +56,12 @@ CLUSTERS = """\
 
 def arguments(command: argparse.ArgumentParser) -> None:
     choice = command.add_mutually_exclusive_group()
-    choice.add_argument("--path", action="store_true", help="where the configuration file is, or would be")
-    choice.add_argument("--init", action="store_true", help="write one with every setting commented out")
+    choice.add_argument(
+        "--path", action="store_true", help="where the configuration file is, or would be"
+    )
+    choice.add_argument(
+        "--init", action="store_true", help="write one with every setting commented out"
+    )
     choice.add_argument("--check", action="store_true", help="say what is wrong with it")
 
 
@@ -66,7 +78,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings, warnings, origins = load_with_origins(named, os.environ, vars(args))
     for warning in warnings:
         say(warning)
-    sys.stdout.writelines(_with_origin(setting_line(settings, name), origins.get(name)) for name in declared())
+    sys.stdout.writelines(
+        _with_origin(setting_line(settings, name), origins.get(name)) for name in declared()
+    )
     return 0
 
 
@@ -91,7 +105,9 @@ def _init(path: Path) -> int:
         # For its owner alone: an address in it may carry a password.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise ConfigError(f"{path} exists and was not changed; name another file with --config") from None
+        raise ConfigError(
+            f"{path} exists and was not changed; name another file with --config"
+        ) from None
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(template())
@@ -100,7 +116,9 @@ def _init(path: Path) -> int:
         path.unlink(missing_ok=True)
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
     sys.stdout.write(f"{path}\n")
-    say("wrote every setting there, commented out; `gputop config --check` says what is wrong with it")
+    say(
+        "wrote every setting there, commented out; `gputop config --check` says what is wrong with it"
+    )
     return 0
 
 
@@ -134,7 +152,11 @@ def problems(path: Path) -> list[str]:
         try:
             settings = apply(settings, {name: value}, "", warnings)
         except ConfigError as error:
-            is_tables = name == "alert" and isinstance(value, list) and all(isinstance(row, dict) for row in value)
+            is_tables = (
+                name == "alert"
+                and isinstance(value, list)
+                and all(isinstance(row, dict) for row in value)
+            )
             found += resolve(ALERT_FAULTS)(value) if is_tables else [str(error)]
         found += [text.removeprefix(": ") for text in warnings]
     found += [problem.words for problem in key_problems(settings.keys)]
@@ -156,9 +178,15 @@ def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
 def assignment(name: str, value: Any) -> str:
     """A setting as TOML, without secrets of alerts and clusters."""
     if name == "alert":
-        return "".join(f"[[alert]]\n{''.join(starmap(assignment, masked_alert(alert).items()))}" for alert in value)
+        return "".join(
+            f"[[alert]]\n{''.join(starmap(assignment, masked_alert(alert).items()))}"
+            for alert in value
+        )
     if name == "fleet":
-        return "".join(assignment(f"fleet.{cluster}", masked_cluster(table)) for cluster, table in value.items())
+        return "".join(
+            assignment(f"fleet.{cluster}", masked_cluster(table))
+            for cluster, table in value.items()
+        )
     if isinstance(value, Mapping):
         rows = "".join(assignment(key, row) for key, row in value.items())
         return f"[{name}]\n{rows}"
@@ -178,11 +206,19 @@ def masked_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
 def masked_cluster(table: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
     """A cluster without secrets and their places."""
     return {
-        key: f"/{MASK}" if key in SECRET else masked_text(value) if isinstance(value, str) else value
+        key: f"/{MASK}"
+        if key in SECRET
+        else masked_text(value)
+        if isinstance(value, str)
+        else value
         for key, value in table.items()
     }
 
 
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped) + '"'
+    return (
+        '"'
+        + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
+        + '"'
+    )

@@ -38,12 +38,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     if args.list:
         width = max(map(len, SCENARIOS))
-        sys.stdout.writelines(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
+        sys.stdout.writelines(
+            f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items()
+        )
         return 0
     whole = args.scenario is None
     if args.tour and not whole:
         raise UsageError("the tour walks through the whole node: leave out the scenario")
-    source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None)
+    source = SimulatedSource(
+        args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None
+    )
     if getattr(args, "once", False):
         from gputop.commands.once import printed_table
 

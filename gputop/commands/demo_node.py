@@ -31,8 +31,12 @@ STRETCH_FRAMES = 20
 
 def scenario_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options that choose the simulated node."""
-    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    command.add_argument("--seed", metavar="N", type=int, help="with demo: another run of the same scenario")
+    command.add_argument(
+        "scenario", nargs="?", help="with demo: one scenario instead of the whole node"
+    )
+    command.add_argument(
+        "--seed", metavar="N", type=int, help="with demo: another run of the same scenario"
+    )
 
 
 def wants_demo(args: argparse.Namespace) -> bool:
@@ -40,9 +44,13 @@ def wants_demo(args: argparse.Namespace) -> bool:
 
     Raises UsageError for options that would do nothing.
     """
-    subject = "the demo" if args.file == DEMO else "this machine" if args.file is None else "a recording"
+    subject = (
+        "the demo" if args.file == DEMO else "this machine" if args.file is None else "a recording"
+    )
     if args.file is not None and "server_url" in vars(args):
-        raise UsageError(f"--server-url asks the servers of this machine; {subject} has its own: leave it out")
+        raise UsageError(
+            f"--server-url asks the servers of this machine; {subject} has its own: leave it out"
+        )
     if args.file == DEMO:
         return True
     if args.seed is not None:
@@ -62,7 +70,11 @@ def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Sna
     from gputop.sources.simulation.simulated import SimulatedSource
 
     source = SimulatedSource(
-        args.scenario, interval_s=settings.interval, seed=args.seed or 0, only=settings.gpus or None, events_past=True
+        args.scenario,
+        interval_s=settings.interval,
+        seed=args.seed or 0,
+        only=settings.gpus or None,
+        events_past=True,
     )
     redactor = redactor_of(settings)
     return (redacted_snapshot(snapshot, redactor) for snapshot in source.recent(PAST_S))
@@ -80,14 +92,18 @@ def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor |
     return Session(Monitor(settings.interval), earlier)
 
 
-def _redacted(made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None) -> Iterator[Snapshot]:
+def _redacted(
+    made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None
+) -> Iterator[Snapshot]:
     return (redacted_snapshot(snapshot, redactor) for snapshot in made())
 
 
 class Remedied:
     """The demo's node after every remedy, simulated on request."""
 
-    def __init__(self, interval_s: float, seed: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, interval_s: float, seed: int, clock: Callable[[], float] = time.time
+    ) -> None:
         self._interval_s = interval_s
         self._seed = seed
         self._clock = clock
@@ -100,14 +116,22 @@ class Remedied:
         So charts have no hole.
         """
         latest = self._monitor.latest
-        if self._source is None or latest is None or self._clock() - latest.snapshot.t > FORGOTTEN_S:
+        if (
+            self._source is None
+            or latest is None
+            or self._clock() - latest.snapshot.t > FORGOTTEN_S
+        ):
             from gputop.sources.simulation.simulated import SimulatedSource
 
             self._monitor = Monitor(self._interval_s)
-            self._source = SimulatedSource("remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock)
+            self._source = SimulatedSource(
+                "remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock
+            )
             for snapshot in self._source.past(SHORT_PAST_S):
                 self._monitor.feed(snapshot)
         while (newest := self._source.poll()) is not None:
             self._monitor.feed(newest)
-        assert self._monitor.latest is not None, "a source that is asked for the first time has a snapshot"
+        assert self._monitor.latest is not None, (
+            "a source that is asked for the first time has a snapshot"
+        )
         return self._monitor.latest

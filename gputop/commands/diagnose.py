@@ -39,7 +39,9 @@ WATCHED_S = 30.0
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", nargs="?", help="a recording, or demo; without it this machine is watched")
+    command.add_argument(
+        "file", nargs="?", help="a recording, or demo; without it this machine is watched"
+    )
     scenario_arguments(command)
     serving(command)
     text = f"how long to watch this machine (default {WATCHED_S:g}s)"
@@ -54,7 +56,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     else:
         sys.stdout.write(plain(diagnosis_document(frame, report), is_ascii=prints_ascii(settings)))
     sys.stdout.flush()
-    shown = {level for d in frame.diagnoses for level in (summarize(d).level, *(badge.level for badge in d.badges))}
+    shown = {
+        level
+        for d in frame.diagnoses
+        for level in (summarize(d).level, *(badge.level for badge in d.badges))
+    }
     return FOUND if shown & {"yellow", "red"} else 0
 
 
@@ -78,7 +84,9 @@ def judged(snapshots: Iterable[Snapshot], price: float | None) -> tuple[Frame, J
 def _snapshots(args: argparse.Namespace, settings: Settings) -> Iterable[Snapshot]:
     if args.file is not None and args.duration is not None:
         subject = "the demo's past" if args.file == DEMO else "a recording"
-        raise UsageError(f"--for says how long to watch this machine; {subject} is diagnosed as a whole: leave it out")
+        raise UsageError(
+            f"--for says how long to watch this machine; {subject} is diagnosed as a whole: leave it out"
+        )
     if wants_demo(args):
         return simulated_past(args, settings)
     if args.file is not None:
@@ -93,14 +101,18 @@ def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     """
     from gputop.sources.local import open_local, with_servers_of
 
-    source = redacted_source(with_servers_of(open_local(settings, is_quick=True), settings), redactor_of(settings))
+    source = redacted_source(
+        with_servers_of(open_local(settings, is_quick=True), settings), redactor_of(settings)
+    )
     arrivals = Arrivals(source)
     begun = time.monotonic()
     try:
         arrivals.start()
         while (spent := time.monotonic() - begun) < duration_s:
             yield from arrivals.wait(min(source.interval_s, duration_s - spent))
-            show_progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:g} s")
+            show_progress(
+                f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:g} s"
+            )
     finally:
         source.close()
         show_progress("")

@@ -48,7 +48,12 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "tmux": "TMUX" in os.environ,
     }
     return examine(
-        settings.gpus or None, settings.visible, sm_options(settings), terminal, wait_s=wait_of(args), slow=say
+        settings.gpus or None,
+        settings.visible,
+        sm_options(settings),
+        terminal,
+        wait_s=wait_of(args),
+        slow=say,
     )
 
 

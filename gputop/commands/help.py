@@ -34,7 +34,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings = replace(settings, ascii=getattr(args, "ascii", False))
     stdout_is_text(settings)
     text = overview() if args.topic is None else _about(args.topic)
-    sys.stdout.write(keys_shown(text, ASCII) if args.topic == "keys" and prints_ascii(settings) else text)
+    sys.stdout.write(
+        keys_shown(text, ASCII) if args.topic == "keys" and prints_ascii(settings) else text
+    )
     return 0
 
 
@@ -45,9 +47,13 @@ def _about(topic: str) -> str:
         return command_parser(topic).format_help()
     if row_text := _row_on(topic):
         return row_text
-    rows = (row for name in WITH_ROWS for _, entries in page_of(name).entries for row in entries.rows)
+    rows = (
+        row for name in WITH_ROWS for _, entries in page_of(name).entries for row in entries.rows
+    )
     names = (*TOPICS, *COMMANDS, *(row[0].strip("`") for row in rows))
-    raise UsageError(f"no help on {topic!r}{nearest(topic, names)}; `gputop help` lists what there is")
+    raise UsageError(
+        f"no help on {topic!r}{nearest(topic, names)}; `gputop help` lists what there is"
+    )
 
 
 REPORT_WORDS = {

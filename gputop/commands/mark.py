@@ -20,7 +20,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     sent = send_mark(" ".join(args.text), time.time())
     if sent.lost:
-        say(f"the mark missed {len(sent.lost)} of {sent.reached + len(sent.lost)} listeners: {'; '.join(sent.lost)}")
+        say(
+            f"the mark missed {len(sent.lost)} of {sent.reached + len(sent.lost)} listeners: {'; '.join(sent.lost)}"
+        )
         return 1
     if not sent.reached:
         say("the mark was lost: no recorder or screen of this user is running")

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.shared_options import filter_of, filterable, filtered, redactor_of, serving, wait_of, waiting
+from gputop.commands.shared_options import (
+    filter_of,
+    filterable,
+    filtered,
+    redactor_of,
+    serving,
+    wait_of,
+    waiting,
+)
 from gputop.config import Settings
 from gputop.diagnosis.sanity import SanityFilter
 from gputop.model.source import UsageError
@@ -38,15 +46,22 @@ def arguments(command: argparse.ArgumentParser) -> None:
     serving(command)
     add = command.add_argument
     text = (
-        "wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and tokens a second"
+        "wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples "
+        "and tokens a second"
     )
     add("--steps", action="store_true", help=text)
     add("--full", action="store_true", help="also buses, clocks, the host and the processes")
-    add("--follow", action="store_true", help="go on, with a line a GPU or a JSON object at each interval")
+    add(
+        "--follow",
+        action="store_true",
+        help="go on, with a line a GPU or a JSON object at each interval",
+    )
     forms = command.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="one JSON object")
     forms.add_argument("--csv", action="store_true", help="one row a GPU")
-    forms.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {sm_active_pct}; keys as in --json")
+    forms.add_argument(
+        "--format", metavar="TEXT", help="a line a GPU: {index} {sm_active_pct}; keys as in --json"
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -57,7 +72,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
         checked(args.format, LINE_KEYS)
     if args.follow and (args.steps or args.full):
-        raise UsageError(f"--{'steps' if args.steps else 'full'} is of one reading: leave --follow out, or take --json")
+        raise UsageError(
+            f"--{'steps' if args.steps else 'full'} is of one reading: leave --follow out, or take --json"
+        )
     redactor = redactor_of(settings)
     passing = _passing(args, redactor)
     printed = _lines if args.format is not None else _data if args.json or args.csv else _table
@@ -77,8 +94,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             if listener is not None:
                 time.sleep(max(0.0, STEPS_WAIT_S - (time.monotonic() - begun)))
                 listener.drain()
-                reading = replace(reading, snapshot=replace(reading.snapshot, steps=listener.steps()))
-            reading = replace(reading, snapshot=SanityFilter().believed(with_servers(reading.snapshot)))
+                reading = replace(
+                    reading, snapshot=replace(reading.snapshot, steps=listener.steps())
+                )
+            reading = replace(
+                reading, snapshot=SanityFilter().believed(with_servers(reading.snapshot))
+            )
     finally:
         source.close()
         if listener is not None:
@@ -92,7 +113,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _follow(
-    settings: Settings, redactor: Redactor | None, text_of: Callable[[OneReading], str], *, has_head: bool
+    settings: Settings,
+    redactor: Redactor | None,
+    text_of: Callable[[OneReading], str],
+    *,
+    has_head: bool,
 ) -> int:
     """Print every snapshot as it comes, until a signal or until nobody reads any more."""
     from gputop.session.arrivals import Arrivals
@@ -130,7 +155,8 @@ def _redacted(reading: OneReading, redactor: Redactor | None) -> OneReading:
     if redactor is None:
         return reading
     missing = [
-        replace(gpu, uuid=redactor.device(gpu.uuid), reason=redactor.text(gpu.reason)) for gpu in reading.missing
+        replace(gpu, uuid=redactor.device(gpu.uuid), reason=redactor.text(gpu.reason))
+        for gpu in reading.missing
     ]
     return replace(reading, snapshot=redactor.snapshot(reading.snapshot), missing=tuple(missing))
 
@@ -144,14 +170,26 @@ def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Expression 
     if not passing:
         return None
     if any(term.field == "verdict" for term in passing.terms):
-        raise UsageError("--filter: a verdict takes some seconds of watching: use `gputop diagnose`, or the screen")
-    form = "--csv" if getattr(args, "csv", False) else "--format" if getattr(args, "format", None) is not None else ""
+        raise UsageError(
+            "--filter: a verdict takes some seconds of watching: use `gputop diagnose`, or the screen"
+        )
+    form = (
+        "--csv"
+        if getattr(args, "csv", False)
+        else "--format"
+        if getattr(args, "format", None) is not None
+        else ""
+    )
     if form:
-        raise UsageError(f"--filter, -u and -p select processes, and {form} prints GPUs: use --json, or the table")
+        raise UsageError(
+            f"--filter, -u and -p select processes, and {form} prints GPUs: use --json, or the table"
+        )
     return passing
 
 
-def _data(args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
+def _data(
+    args: argparse.Namespace, settings: Settings, passing: Expression | None
+) -> Callable[[OneReading], str]:
     """Prints a reading as JSON, or as CSV."""
     from gputop.output.snapshot_data import gpu_csv, json_text, once_data
 
@@ -168,7 +206,9 @@ def _data(args: argparse.Namespace, settings: Settings, passing: Expression | No
     return text
 
 
-def _lines(args: argparse.Namespace, _settings: Settings, _passing: Expression | None) -> Callable[[OneReading], str]:
+def _lines(
+    args: argparse.Namespace, _settings: Settings, _passing: Expression | None
+) -> Callable[[OneReading], str]:
     """Prints a line a GPU in the format of ``--format``."""
     from gputop.output.format_line import formatted
     from gputop.output.snapshot_data import line_values, once_data
@@ -180,7 +220,9 @@ def _lines(args: argparse.Namespace, _settings: Settings, _passing: Expression |
     return text
 
 
-def _table(args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
+def _table(
+    args: argparse.Namespace, settings: Settings, passing: Expression | None
+) -> Callable[[OneReading], str]:
     """Prints a reading for people: a line a GPU, or with ``--full`` all of it."""
     from gputop.commands.screen import first_view, stdout_terminal
     from gputop.monitor import Monitor

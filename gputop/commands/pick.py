@@ -47,7 +47,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     gpus = least_used(reading.snapshot, free_bytes, idle=args.idle)
     if len(gpus) < wanted:
         asked = f" with {file_size(free_bytes)} free" if free_bytes else ""
-        say(f"{count(len(gpus), 'idle GPU' if args.idle else 'GPU')}{asked} of the {wanted} asked for")
+        say(
+            f"{count(len(gpus), 'idle GPU' if args.idle else 'GPU')}{asked} of the {wanted} asked for"
+        )
         return NOT_ENOUGH
     if args.index and any(gpu.static.mig_parent is not None for gpu in gpus[:wanted]):
         raise UsageError("a MIG instance has no index for CUDA: leave --index out")

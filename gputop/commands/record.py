@@ -10,7 +10,14 @@ import signal
 import threading
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher, seconds, serving, size_bytes
+from gputop.commands.shared_options import (
+    redacted_source,
+    redactor_of,
+    run_watcher,
+    seconds,
+    serving,
+    size_bytes,
+)
 from gputop.config import Settings
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import USAGE_ERROR, say

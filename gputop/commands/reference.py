@@ -44,15 +44,26 @@ def options_page() -> Document:
     for name, row in COMMANDS_AND_PARTS.items():
         options = _own_actions(command_parser(name))
         sections.append(
-            section(f"gputop {name}", (f"{row.summary[0].upper()}{row.summary[1:]}.",), HEAD, _rows(options))
+            section(
+                f"gputop {name}",
+                (f"{row.summary[0].upper()}{row.summary[1:]}.",),
+                HEAD,
+                _rows(options),
+            )
         )
     for title, head, entries in (
         ("Exit status", "status", EXIT.items()),
         ("Environment", "variable", ENVIRONMENT.items()),
     ):
-        sections.append(section(title, (), (head, "meaning"), tuple((f"`{name}`", text) for name, text in entries)))
+        sections.append(
+            section(
+                title, (), (head, "meaning"), tuple((f"`{name}`", text) for name, text in entries)
+            )
+        )
     # As code, which no narrow terminal breaks.
-    examples = (block for command, text in EXAMPLES.items() for block in (Paragraph(text), Code((command,))))
+    examples = (
+        block for command, text in EXAMPLES.items() for block in (Paragraph(text), Code((command,)))
+    )
     sections.append(part("Examples", *examples))
     return page(
         "Options",
@@ -65,17 +76,28 @@ def options_page() -> Document:
 
 
 def _common(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for group in parser._action_groups if group.title == COMMON for action in group._group_actions]
+    return [
+        action
+        for group in parser._action_groups
+        if group.title == COMMON
+        for action in group._group_actions
+    ]
 
 
 def _own_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     common = _common(parser)
-    return [action for action in parser._actions if action not in common and "-h" not in action.option_strings]
+    return [
+        action
+        for action in parser._actions
+        if action not in common and "-h" not in action.option_strings
+    ]
 
 
 def _rows(actions: Iterable[argparse.Action]) -> tuple[tuple[str, str], ...]:
     # argparse wants each percent sign twice.
-    return tuple((f"`{_names_of(action)}`", (action.help or "").replace("%%", "%")) for action in actions)
+    return tuple(
+        (f"`{_names_of(action)}`", (action.help or "").replace("%%", "%")) for action in actions
+    )
 
 
 def _names_of(action: argparse.Action) -> str:
@@ -97,7 +119,9 @@ def _names_of(action: argparse.Action) -> str:
 def settings_page() -> Document:
     """Return the page of all settings, from their declarations."""
     flags = {
-        action.dest: action.option_strings[-1] for action in reversed(live_parser()._actions) if action.option_strings
+        action.dest: action.option_strings[-1]
+        for action in reversed(live_parser()._actions)
+        if action.option_strings
     }
     rows = []
     for name, setting in declared().items():
@@ -115,7 +139,12 @@ def settings_page() -> Document:
             "is wrong with it, `gputop config` prints what is in force.",
         ),
         (
-            section("All settings", (), ("setting", "what it is", "default", "environment", "flag"), tuple(rows)),
+            section(
+                "All settings",
+                (),
+                ("setting", "what it is", "default", "environment", "flag"),
+                tuple(rows),
+            ),
             key_actions(),
         ),
     )

@@ -39,20 +39,36 @@ _CORE = {
     "demo": Command("Watch", "a simulated node, on any machine", "commands.demo"),
     "once": Command("Watch", "one measured snapshot, as a table or as data", "commands.once"),
     "compare": Command("Evidence", "what a change made better or worse", "commands.compare"),
-    "diagnose": Command("Evidence", "verdicts in words, live or on a recording", "commands.diagnose"),
+    "diagnose": Command(
+        "Evidence", "verdicts in words, live or on a recording", "commands.diagnose"
+    ),
     "dump": Command("Evidence", "a recording as data", "commands.dump"),
-    "mcp": Command("Evidence", "answer coding assistants (Model Context Protocol), read-only", "mcp.mcp_command"),
+    "mcp": Command(
+        "Evidence",
+        "answer coding assistants (Model Context Protocol), read-only",
+        "mcp.mcp_command",
+    ),
     "record": Command("Evidence", "record without a screen", "commands.record"),
     "replay": Command("Evidence", "the screen on a recording", "commands.replay"),
     "report": Command("Evidence", "where the GPU time of a recording went", "commands.report"),
-    "screenshot": Command("Evidence", "a picture of the screen, without a terminal", "commands.screenshot"),
+    "screenshot": Command(
+        "Evidence", "a picture of the screen, without a terminal", "commands.screenshot"
+    ),
     "mark": Command("A job", "a mark for running recorders and screens", "commands.mark"),
     "pick": Command("A job", "the least used GPUs, for CUDA_VISIBLE_DEVICES", "commands.pick"),
     "run": Command("A job", "run a job, watch its GPUs, report at its end", "commands.run"),
-    "completion": Command("Set-up", "completion for your shell, to source or install", "commands.completion"),
-    "config": Command("Set-up", "the settings in force, and where each comes from", "commands.config"),
-    "doctor": Command("Set-up", "what can be measured here, why not, and how to fix it", "commands.doctor"),
-    "help": Command("Set-up", "what a command, a key, a number or a verdict means", "commands.help"),
+    "completion": Command(
+        "Set-up", "completion for your shell, to source or install", "commands.completion"
+    ),
+    "config": Command(
+        "Set-up", "the settings in force, and where each comes from", "commands.config"
+    ),
+    "doctor": Command(
+        "Set-up", "what can be measured here, why not, and how to fix it", "commands.doctor"
+    ),
+    "help": Command(
+        "Set-up", "what a command, a key, a number or a verdict means", "commands.help"
+    ),
 }
 COMMANDS_AND_PARTS = {
     name: row
@@ -67,12 +83,16 @@ COMMANDS = {name: row for name, row in COMMANDS_AND_PARTS.items() if " " not in 
 def parts(name: str) -> dict[str, str]:
     """Return a command's parts by their second word, with summaries."""
     rows = COMMANDS_AND_PARTS.items()
-    return {words.partition(" ")[2]: row.summary for words, row in rows if words.startswith(f"{name} ")}
+    return {
+        words.partition(" ")[2]: row.summary for words, row in rows if words.startswith(f"{name} ")
+    }
 
 
 def module_of(name: str) -> ModuleType:
     """Return the module of a command, a part or LIVE."""
-    return import_module(f"gputop.{LIVE_MODULE if name == LIVE else COMMANDS_AND_PARTS[name].module}")
+    return import_module(
+        f"gputop.{LIVE_MODULE if name == LIVE else COMMANDS_AND_PARTS[name].module}"
+    )
 
 
 TOPICS = {

@@ -6,7 +6,12 @@ import argparse
 
 from gputop.commands.registry import Needs
 from gputop.commands.screen import app_of, end, guarded, screen_options
-from gputop.commands.shared_options import filterable, moment_in, recording_argument, recording_filter_of
+from gputop.commands.shared_options import (
+    filterable,
+    moment_in,
+    recording_argument,
+    recording_filter_of,
+)
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.recording.reader import Recording
@@ -22,9 +27,18 @@ def arguments(command: argparse.ArgumentParser) -> None:
     recording_argument(command, "file", "a recording, or a directory of them")
     filterable(command)
     add = command.add_argument
-    text = "play from there: 12:03, -10m, +1h, an ISO date (default: pause at the first finding, else at the end)"
+    text = (
+        "play from there: 12:03, -10m, +1h, an ISO date (default: pause at the first finding, else "
+        "at the end)"
+    )
     add("--at", metavar="TIME", help=text)
-    add("--speed", metavar="N", type=float, default=USUAL_SPEED, help="recorded seconds to play in one second")
+    add(
+        "--speed",
+        metavar="N",
+        type=float,
+        default=USUAL_SPEED,
+        help="recorded seconds to play in one second",
+    )
     add("--loop", action="store_true", help="start over at the end")
 
 

@@ -6,7 +6,13 @@ import argparse
 import os
 
 from gputop.commands.demo_node import scenario_arguments, simulated_past, wants_demo
-from gputop.commands.shared_options import deliver, form_of, forms, prints_ascii, recording_filter_of
+from gputop.commands.shared_options import (
+    deliver,
+    form_of,
+    forms,
+    prints_ascii,
+    recording_filter_of,
+)
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.report_text import report_json, report_markdown, report_text

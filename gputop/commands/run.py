@@ -27,9 +27,13 @@ NEEDS = Needs("nothing")
 
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
-    command.add_argument("--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well")
+    command.add_argument(
+        "--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well"
+    )
     serving(command)
-    command.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the job and its arguments")
+    command.add_argument(
+        "job", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the job and its arguments"
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

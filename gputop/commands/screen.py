@@ -77,7 +77,11 @@ def screen_options(
     passing = filter_of(args, redactor)
     terminal = screen_terminal(settings, instead)
     return ScreenOptions(
-        args, settings, redactor, terminal, first_view(settings, terminal, passing, demo=demo, tour=tour)
+        args,
+        settings,
+        redactor,
+        terminal,
+        first_view(settings, terminal, passing, demo=demo, tour=tour),
     )
 
 
@@ -87,25 +91,44 @@ def screen_terminal(settings: Settings, instead: str = "gputop once") -> Termina
     Raises UsageError without one, naming the command to use ``instead``.
     """
     if not (sys.stdin and sys.stdout and sys.stderr and sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(f"the screen needs a terminal on stdin and stdout: use `{instead}` in scripts and pipes")
+        raise UsageError(
+            f"the screen needs a terminal on stdin and stdout: use `{instead}` in scripts and pipes"
+        )
     if not sys.stderr.isatty():
-        raise UsageError("the screen is drawn on stderr, which is redirected: leave it on the terminal")
+        raise UsageError(
+            "the screen is drawn on stderr, which is redirected: leave it on the terminal"
+        )
     kind = os.environ.get("TERM", "")
     if kind in ("", "dumb"):
-        why = f"TERM={kind} cannot show a screen" if kind else "TERM is not set, so the terminal is unknown"
-        raise UsageError(f"{why}: use `{instead}`, or set TERM to what your terminal is (xterm-256color)")
+        why = (
+            f"TERM={kind} cannot show a screen"
+            if kind
+            else "TERM is not set, so the terminal is unknown"
+        )
+        raise UsageError(
+            f"{why}: use `{instead}`, or set TERM to what your terminal is (xterm-256color)"
+        )
     return stdout_terminal(settings)
 
 
 def stdout_terminal(settings: Settings) -> Terminal:
     """How stdout is drawn on."""
     return choose(
-        os.environ, sys.stdout.encoding, theme=settings.theme, ascii_only=settings.ascii, no_color=settings.no_color
+        os.environ,
+        sys.stdout.encoding,
+        theme=settings.theme,
+        ascii_only=settings.ascii,
+        no_color=settings.no_color,
     )
 
 
 def first_view(
-    settings: Settings, terminal: Terminal, passing: Expression | None = None, *, demo: bool = False, tour: bool = False
+    settings: Settings,
+    terminal: Terminal,
+    passing: Expression | None = None,
+    *,
+    demo: bool = False,
+    tour: bool = False,
 ) -> View:
     """Return the main screen's state before any key."""
     user_keys = wanted_keys(settings.key_preset, settings.keys)
@@ -136,7 +159,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         from gputop.sources.processes.control import ProcessControl
         from gputop.sources.redacted import RedactedAccess
 
-        return ProcessControl() if screen.redactor is None else RedactedAccess(ProcessControl(), screen.redactor)
+        return (
+            ProcessControl()
+            if screen.redactor is None
+            else RedactedAccess(ProcessControl(), screen.redactor)
+        )
 
     watched = redacted_source(Marked(with_servers_of(source, settings)), screen.redactor)
     return show(screen, watched, access=access, alerts=alerts)
@@ -223,7 +250,10 @@ def guarded(close: Callable[[], object]) -> Iterator[TerminalGuard]:
 
 
 def app_of(
-    screen: ScreenOptions, playback: Playback, guard: TerminalGuard, access: ProcessAccess | None = None
+    screen: ScreenOptions,
+    playback: Playback,
+    guard: TerminalGuard,
+    access: ProcessAccess | None = None,
 ) -> GputopApp:
     """The application; importing it is most of the time until the first key is heard."""
     from gputop.tui.node_app import GputopApp
@@ -238,7 +268,9 @@ def app_of(
         settings=settings,
     )
     app.follows_background = screen.terminal.is_guess
-    app.save = partial(save, args.get("config") or os.environ.get("GPUTOP_CONFIG") or default_path())
+    app.save = partial(
+        save, args.get("config") or os.environ.get("GPUTOP_CONFIG") or default_path()
+    )
     return app
 
 

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from gputop.commands.demo_node import DEMO, PAST_S
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import deliver, recording_filter_of, redacted_snapshot, redactor_of
+from gputop.commands.shared_options import (
+    deliver,
+    recording_filter_of,
+    redacted_snapshot,
+    redactor_of,
+)
 from gputop.config import Settings
 from gputop.model.feature_table import PICTURES, resolve
 from gputop.model.source import UsageError
@@ -49,12 +54,16 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     path = Path(args.output)
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
+        raise UsageError(
+            f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}"
+        )
     width, height = _size(args.size)
     _refuse_early(path)
     demo = args.source == DEMO
     if demo and args.at is not None:
-        raise UsageError("--at belongs to a recording or the fleet: the demo's picture is always of the same moment")
+        raise UsageError(
+            "--at belongs to a recording or the fleet: the demo's picture is always of the same moment"
+        )
     if args.source in PICTURES:
         rows = resolve(PICTURES[args.source].rows)(args, settings, width, height)
         _write(path, rows, settings, f"gputop {args.source}")
@@ -65,11 +74,17 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     frame = (
         _demo_frame(args.scenario, redactor, settings.gpus or None)
         if demo
-        else _recorded_frame(args.source, args.at, recording_filter_of(args, settings), settings.span)
+        else _recorded_frame(
+            args.source, args.at, recording_filter_of(args, settings), settings.span
+        )
     )
     # Text without colours cannot show where the gap begins inside of a cell.
     has_colours = path.suffix != ".txt" and not settings.no_color
-    view = View(glyphs=ASCII if settings.ascii else COLOUR if has_colours else MONO, span_s=settings.span, demo=demo)
+    view = View(
+        glyphs=ASCII if settings.ascii else COLOUR if has_colours else MONO,
+        span_s=settings.span,
+        demo=demo,
+    )
     rows = main_screen(frame, view, width, height).rows
     _write(path, rows, settings, f"gputop on {frame.snapshot.machine.hostname}")
     return 0
@@ -109,7 +124,9 @@ def _size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text)
     width, height = (int(match[1]), int(match[2])) if match else (0, 0)
     if not (20 <= width <= LARGEST[0] and 5 <= height <= LARGEST[1]):
-        raise UsageError(f"--size must be columns x rows from 20x5 to {LARGEST[0]}x{LARGEST[1]}, not {text!r}")
+        raise UsageError(
+            f"--size must be columns x rows from 20x5 to {LARGEST[0]}x{LARGEST[1]}, not {text!r}"
+        )
     return width, height
 
 
@@ -118,11 +135,15 @@ def _demo_frame(scenario: str | None, redactor: Redactor | None, only: str | Non
 
     source = SimulatedSource(scenario, only=only, events_past=True, clock=lambda: STARTED)
     monitor = Monitor()
-    frames = [monitor.feed(redacted_snapshot(snapshot, redactor)) for snapshot in source.past(PAST_S)][-1:]
+    frames = [
+        monitor.feed(redacted_snapshot(snapshot, redactor)) for snapshot in source.past(PAST_S)
+    ][-1:]
     return frames[0]
 
 
-def _recorded_frame(path: str, at: str | None, recording_filter: RecordingFilter | None, chart_s: float) -> Frame:
+def _recorded_frame(
+    path: str, at: str | None, recording_filter: RecordingFilter | None, chart_s: float
+) -> Frame:
     """Return a recording's frame at a time, by default the last.
 
     Judged from the recording's beginning.
@@ -137,5 +158,7 @@ def _recorded_frame(path: str, at: str | None, recording_filter: RecordingFilter
     frame = frame_at(recording, segment, t, chart_s)
     recording.close()
     if frame is None:
-        raise UsageError(f"{path}: no frame at that time; it begins {recording.begin:.0f} and ends {recording.end:.0f}")
+        raise UsageError(
+            f"{path}: no frame at that time; it begins {recording.begin:.0f} and ends {recording.end:.0f}"
+        )
     return frame

@@ -50,15 +50,22 @@ def filterable(command: argparse.ArgumentParser) -> None:
     text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
     add("--filter", metavar="TERMS", help=text)
     text = "show the processes of these users only, separated by commas; without a name: yours"
-    add("-u", "--user", metavar="NAMES", action="list", nargs="?", const=str(os.getuid()), help=text)
+    add(
+        "-u", "--user", metavar="NAMES", action="list", nargs="?", const=str(os.getuid()), help=text
+    )
     text = "show the processes with these ids only, separated by commas"
     add("-p", "--pid", metavar="PIDS", action="list", help=text)
 
 
 def serving(command: argparse.ArgumentParser) -> None:
     """Add the option for inference servers."""
-    text = "metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs' verdicts"
-    command.add_argument("--server-url", metavar="URL", action="servers", default=_no_trace(), help=text)
+    text = (
+        "metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs' "
+        "verdicts"
+    )
+    command.add_argument(
+        "--server-url", metavar="URL", action="servers", default=_no_trace(), help=text
+    )
 
 
 def waiting(command: argparse.ArgumentParser) -> None:
@@ -92,7 +99,9 @@ def recording_argument(command: argparse.ArgumentParser, name: str, text: str, *
 
 def seconds(text: str, option: str) -> float:
     """Parse a duration in seconds. Raises UsageError naming the option."""
-    return _more_than_nothing(text, "s", f"{option} must be a time such as 30s, 10m or 8h, not {text!r}")
+    return _more_than_nothing(
+        text, "s", f"{option} must be a time such as 30s, 10m or 8h, not {text!r}"
+    )
 
 
 def size_bytes(text: str, option: str) -> int:
@@ -173,7 +182,9 @@ class OnlyGpus:
 
         if self._uuids is None:
             statics = [gpu.static for gpu in snapshot.gpus]
-            self._uuids = frozenset(statics[i].uuid for i in choose(statics, self._spec, None, "this recording"))
+            self._uuids = frozenset(
+                statics[i].uuid for i in choose(statics, self._spec, None, "this recording")
+            )
         shown = with_gpus(snapshot, self._uuids)
         return shown if self._next_filter is None else self._next_filter.snapshot(shown)
 
@@ -213,7 +224,9 @@ def _users(names: str | None, redactor: Redactor | None) -> list[str]:
 def _user(name: str) -> str:
     """Return a user's name, also for a number known to the machine."""
     if not re.fullmatch(r"[^\s,\"']+", name):
-        raise UsageError(f"-u must name users, separated by commas, or stand alone for yours, not {name!r}")
+        raise UsageError(
+            f"-u must name users, separated by commas, or stand alone for yours, not {name!r}"
+        )
     if name.isascii() and name.isdigit():
         try:
             return pwd.getpwuid(int(name)).pw_name
@@ -239,7 +252,9 @@ def filtered(frame: Frame, expression: Expression) -> Frame:
     from gputop.paint.process_table import shown_rows
     from gputop.paint.view import View
 
-    passing_ids = {id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=expression))}
+    passing_ids = {
+        id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=expression))
+    }
     processes = tuple(p for p in frame.snapshot.processes if id(p) in passing_ids)
     return replace(frame, snapshot=replace(frame.snapshot, processes=processes))
 
@@ -324,7 +339,10 @@ def prints_ascii(settings: Settings, path: str | None = None) -> bool:
     from gputop.paint.terminal_kind import choose
 
     env, encoding = (os.environ, sys.stdout.encoding) if path is None else ({}, "utf-8")
-    return choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs.name == "ascii"
+    return (
+        choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs.name
+        == "ascii"
+    )
 
 
 def stdout_is_text(settings: Settings) -> None:
@@ -382,7 +400,9 @@ def run_watcher(
 
     ``tell`` gets a line whenever an alert acts, from other threads. Raises ConfigError where it must not act.
     """
-    watcher: RunWatcher | None = resolve(ALERTS_OF_RUN)(args, settings, tell=tell) if settings.alert else None
+    watcher: RunWatcher | None = (
+        resolve(ALERTS_OF_RUN)(args, settings, tell=tell) if settings.alert else None
+    )
     return watcher
 
 

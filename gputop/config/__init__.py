@@ -42,7 +42,9 @@ class ConfigError(Exception):
 class Settings(Struct, frozen=True):
     """The user's settings; the text below each one documents it."""
 
-    interval: Annotated[float, Meta(ge=LEAST_INTERVAL_S, le=3600.0, extra={"unit": "seconds"})] = 1.0
+    interval: Annotated[float, Meta(ge=LEAST_INTERVAL_S, le=3600.0, extra={"unit": "seconds"})] = (
+        1.0
+    )
     """Seconds between two measurements, at least 0.25."""
     gpus: str = ""
     """GPUs to watch: indices or UUIDs (or their beginnings), separated by commas. Empty: all."""
@@ -140,7 +142,9 @@ def setting(name: str) -> Setting:
     A start with one flag reads one annotation, not all.
     """
     annotation = Settings.__annotations__[name]
-    kind, meta = get_args(annotation) if hasattr(annotation, "__metadata__") else (annotation, Meta())
+    kind, meta = (
+        get_args(annotation) if hasattr(annotation, "__metadata__") else (annotation, Meta())
+    )
     return Setting(name, kind, meta, getattr(Settings(), name))
 
 
@@ -184,7 +188,9 @@ def load_with_origins(
         values = read(file, required=bool(named))
         settings = apply(settings, values, file if values else "", warnings)
     else:
-        warnings.append(f"{file} is out of this user's reach, so nothing is configured; --config FILE names another")
+        warnings.append(
+            f"{file} is out of this user's reach, so nothing is configured; --config FILE names another"
+        )
     names = set(Settings.__struct_fields__)
     from_env = {
         key[7:].lower(): value
@@ -192,7 +198,9 @@ def load_with_origins(
         if key.startswith("GPUTOP_") and key[7:].lower() in names.difference(FILE_ONLY)
     }
     settings = apply(settings, from_env, "the environment", warnings)
-    known_flags = {k: v for k, v in flags.items() if k in names.difference(NO_FLAG) and v is not None}
+    known_flags = {
+        k: v for k, v in flags.items() if k in names.difference(NO_FLAG) and v is not None
+    }
     origins = {
         **dict.fromkeys(names.intersection(values), file),
         **{name: f"GPUTOP_{name.upper()}" for name in from_env},
@@ -224,13 +232,19 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         if not required:
             return {}
-        raise ConfigError(f"no configuration file at {path}: `gputop config --init` writes one") from None
+        raise ConfigError(
+            f"no configuration file at {path}: `gputop config --init` writes one"
+        ) from None
     except (IsADirectoryError, TimeoutError) as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; use --config FILE") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; fix its permissions or use --config FILE") from None
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}; fix its permissions or use --config FILE"
+        ) from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{path} is larger than 1 MiB, too large for a configuration file: use --config FILE")
+        raise ConfigError(
+            f"{path} is larger than 1 MiB, too large for a configuration file: use --config FILE"
+        )
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -242,7 +256,9 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {str(error).splitlines()[0]}") from None
 
 
-def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]) -> Settings:
+def apply(
+    settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]
+) -> Settings:
     """Settings with new values.
 
     ``origin`` names their source in messages. An unknown name is a warning with the nearest match. Raises ConfigError
@@ -253,7 +269,9 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
         if name not in Settings.__struct_fields__:
             from gputop.model.expression import nearest
 
-            warnings.append(f"{origin}: unknown setting {name!r} is ignored{nearest(name, declared())}")
+            warnings.append(
+                f"{origin}: unknown setting {name!r} is ignored{nearest(name, declared())}"
+            )
             continue
         try:
             changes[name] = _converted(setting(name), value)
@@ -279,7 +297,9 @@ def _converted(setting: Setting, value: Any) -> Any:
     except (ValidationError, UnicodeEncodeError):
         # The latter where a flag or a variable is not UTF-8.
         raise ConfigError(_refusal(setting, value)) from None
-    if setting.name in ("theme", "columns", "alert", "fleet") and (why := _objection(setting.name, taken)):
+    if setting.name in ("theme", "columns", "alert", "fleet") and (
+        why := _objection(setting.name, taken)
+    ):
         raise ConfigError(why)
     return MappingProxyType(taken) if isinstance(taken, dict) else taken
 
@@ -302,7 +322,9 @@ def _refusal(setting: Setting, value: Any) -> str:
         return f'[keys] {action} must be a text such as "q,ctrl+c", not {bad!r}'
     must_be = _MUST_BE.get(name) or {bool: "true or false", float: "a number"}.get(kind, "a text")
     if kind is float and _is_finite(value):
-        must_be = f"from {meta.ge:,g} to {meta.le:,.10g} {(meta.extra or {}).get('unit', '')}".rstrip()
+        must_be = (
+            f"from {meta.ge:,g} to {meta.le:,.10g} {(meta.extra or {}).get('unit', '')}".rstrip()
+        )
     # Alerts and clusters are not quoted: they may hold addresses with tokens in them.
     return f"{name} must be {must_be}" + ("" if name in ("alert", "fleet") else f", not {value!r}")
 

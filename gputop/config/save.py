@@ -32,7 +32,9 @@ def save_setting(path: str, name: str, statement: str) -> None:
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
                 file.write(after)
-                os.fchmod(file.fileno(), 0o600 if before is None else stat.S_IMODE(os.lstat(path).st_mode))
+                os.fchmod(
+                    file.fileno(), 0o600 if before is None else stat.S_IMODE(os.lstat(path).st_mode)
+                )
             os.replace(made, path)
         except OSError:
             with suppress(OSError):

@@ -20,7 +20,9 @@ def main_is_unclear(s: Signals) -> bool:
     CUDA waits by spinning unless told otherwise.
     """
     found = s.host.attribution
-    return s.host.mean.main is not None and found.main_run < MOSTLY and found.most_main_run >= NOT_THIS
+    return (
+        s.host.mean.main is not None and found.main_run < MOSTLY and found.most_main_run >= NOT_THIS
+    )
 
 
 def attribute(s: Signals) -> Attribution:

@@ -73,7 +73,13 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
             has_role = rule.state in NOT_WORK or rule.id in ROLE_OF_VERDICT
             level = LEVEL_OF_ROLE[lost_roles()[rule.id]] if has_role else rule.level
             row = VerdictRow(
-                rule.id, family, rule.title, rule.condition, level, rule.remedy.format(**ALL_LEFT), rule.checked
+                rule.id,
+                family,
+                rule.title,
+                rule.condition,
+                level,
+                rule.remedy.format(**ALL_LEFT),
+                rule.checked,
             )
             rows.setdefault(rule.id, row)
         rows.update((row.id, row) for row in OF_TRACES if row.family == family)
@@ -94,11 +100,17 @@ def lost_roles() -> Mapping[str, Role]:
     """Role of the time lost to each verdict, by its id."""
     rules = [rule for _, rules in FAMILIES for rule in rules]
     # Work that loses a part of the chip or of its clock has no colour of its own.
-    roles = {rule.id: ROLE_OF_STATE[rule.state] if rule.state in NOT_WORK else "waiting" for rule in rules}
+    roles = {
+        rule.id: ROLE_OF_STATE[rule.state] if rule.state in NOT_WORK else "waiting"
+        for rule in rules
+    }
     return {**roles, **ROLE_OF_VERDICT}
 
 
 def badge_rows() -> tuple[BadgeRow, ...]:
     """Every badge, the worst first."""
     lost = BadgeRow(LOST, LOST_CONDITION, "red")
-    return (lost, *(BadgeRow(rule.id, rule.condition, rule.levels or rule.level) for rule in BADGES))
+    return (
+        lost,
+        *(BadgeRow(rule.id, rule.condition, rule.levels or rule.level) for rule in BADGES),
+    )

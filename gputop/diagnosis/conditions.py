@@ -109,12 +109,15 @@ def update_conditions(
         broad=_above(before.broad, util, thresholds.HEALTHY_UTIL)
         and sm is not None
         and (
-            _above(before.broad, sm, thresholds.HEALTHY_SM) or _above(before.broad, tensor, thresholds.HEALTHY_TENSOR)
+            _above(before.broad, sm, thresholds.HEALTHY_SM)
+            or _above(before.broad, tensor, thresholds.HEALTHY_TENSOR)
         ),
         witness=much
         or _above(before.witness, x, thresholds.WITNESS_TENSOR_RATIO)
         or any(_above(before.witness, pipe, thresholds.WITNESS_PIPE) for pipe in mean.pipes),
-        shows_work=any(_above(before.shows_work, pipe, thresholds.SEEN_PIPE) for pipe in (tensor, *mean.pipes))
+        shows_work=any(
+            _above(before.shows_work, pipe, thresholds.SEEN_PIPE) for pipe in (tensor, *mean.pipes)
+        )
         or _above(before.shows_work, dram, thresholds.SEEN_DRAM)
         or (not unexplained and _above(before.shows_work, power, thresholds.SEEN_POWER)),
         unexplained=unexplained,
@@ -122,12 +125,15 @@ def update_conditions(
         and _above(before.at_power_limit, power, thresholds.FULL_POWER),
         draws_little=_above(before.draws_little, util, thresholds.LOW_POWER_UTIL)
         and _below(before.draws_little, power, thresholds.LOW_POWER),
-        low_clock=limits_known and is_low_clock(before.low_clock, mean, util, power_is_impossible=power_is_impossible),
+        low_clock=limits_known
+        and is_low_clock(before.low_clock, mean, util, power_is_impossible=power_is_impossible),
         waits=_waits(before.waits, round(100.0 - util, 6), slow_idle),
     )
 
 
-def next_flag(before: Flag | None, mean: GpuMeans, util: float, *, may_be_hollow: bool) -> Flag | None:
+def next_flag(
+    before: Flag | None, mean: GpuMeans, util: float, *, may_be_hollow: bool
+) -> Flag | None:
     """A, B or C of a GPU that is busy and does not work.
 
     Strict where the definition is: 80/30 and 50/15 are none.
@@ -135,17 +141,26 @@ def next_flag(before: Flag | None, mean: GpuMeans, util: float, *, may_be_hollow
     if mean.util_with_sm is None or mean.sm_ratio is None:
         return None
     util = min(util, mean.util_with_sm)
-    if _above(before == "A", util, thresholds.FLAG_A_UTIL) and _below(before == "A", mean.sm, thresholds.FLAG_A_SM):
+    if _above(before == "A", util, thresholds.FLAG_A_UTIL) and _below(
+        before == "A", mean.sm, thresholds.FLAG_A_SM
+    ):
         return "A"
     is_set = before in ("A", "B")
-    if _above(is_set, util, thresholds.FLAG_B_UTIL) and _below(is_set, mean.sm_ratio, thresholds.FLAG_B_RATIO):
+    if _above(is_set, util, thresholds.FLAG_B_UTIL) and _below(
+        is_set, mean.sm_ratio, thresholds.FLAG_B_RATIO
+    ):
         return "B"
-    if not may_be_hollow or mean.sm_ratio <= 0.0 or (mean.dram_ratio or 0.0) >= thresholds.MUCH_DRAM_RATIO:
+    if (
+        not may_be_hollow
+        or mean.sm_ratio <= 0.0
+        or (mean.dram_ratio or 0.0) >= thresholds.MUCH_DRAM_RATIO
+    ):
         return None
     is_set = before == "C"
     return (
         "C"
-        if _above(is_set, util, thresholds.FLAG_C_UTIL) and _below(is_set, mean.sm_ratio, thresholds.FLAG_C_RATIO)
+        if _above(is_set, util, thresholds.FLAG_C_UTIL)
+        and _below(is_set, mean.sm_ratio, thresholds.FLAG_C_RATIO)
         else None
     )
 
@@ -174,7 +189,11 @@ def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | 
     if util is None or sm is None or is_split(gpu):
         return None
     gpu_processes = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
-    hollow = all(is_compute(p) for p in gpu_processes) if gpu_processes else not any(p.role == "gpu" for p in processes)
+    hollow = (
+        all(is_compute(p) for p in gpu_processes)
+        if gpu_processes
+        else not any(p.role == "gpu" for p in processes)
+    )
     return busy_not_working(util, sm, dram=gpu.dram_active_pct, may_be_hollow=hollow)
 
 
@@ -196,13 +215,17 @@ def has_low_clock(gpu: GpuSample) -> bool:
     """True if one sample shows a low clock; no verdict."""
     reasons = gpu.throttle_reasons or 0
     means = GpuMeans(
-        power=ratio(gpu.power_w, gpu.power_limit_w), clock=ratio(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
-        thermal=float(bool(reasons & THERMAL)), brake=float(bool(reasons & POWER_BRAKE)),
+        power=ratio(gpu.power_w, gpu.power_limit_w),
+        clock=ratio(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
+        thermal=float(bool(reasons & THERMAL)),
+        brake=float(bool(reasons & POWER_BRAKE)),
         capped=float(bool(reasons & POWER_CAP)),
-    )  # fmt: skip
+    )
     is_known = gpu.throttle_reasons is not None or means.power is not None
     impossible = has_impossible_power(gpu) or (means.power or 0.0) > thresholds.MOST_POWER
-    return is_known and is_low_clock(False, means, gpu.util_pct or 0.0, power_is_impossible=impossible)
+    return is_known and is_low_clock(
+        False, means, gpu.util_pct or 0.0, power_is_impossible=impossible
+    )
 
 
 def _waits(before: bool, idle: float, slow: float | None) -> bool:
@@ -234,7 +257,8 @@ def _is_stalled(before: bool, mean: GpuMeans, *, has_nvlink: bool) -> bool:
     nvlink = None if mean.nvlink is None else 100.0 * mean.nvlink
     links = (pcie, nvlink) if has_nvlink else (pcie,)
     return _above(before, mean.sm, thresholds.STALLED_SM) and all(
-        _below(before, value, thresholds.STALLED_PIPE) for value in (mean.tensor, *mean.pipes, mean.dram, *links)
+        _below(before, value, thresholds.STALLED_PIPE)
+        for value in (mean.tensor, *mean.pipes, mean.dram, *links)
     )
 
 

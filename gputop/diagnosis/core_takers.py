@@ -18,7 +18,9 @@ QUEUED = 0.3
 LEAST_CORES = 0.5
 
 
-def takers(signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, tuple[Outsider, ...]]:
+def takers(
+    signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]
+) -> dict[int, tuple[Outsider, ...]]:
     """Other jobs that take the cores of a GPU's job, by GPU index."""
     short = [s for s in signals if _queued(s) >= QUEUED]
     if not short:
@@ -35,7 +37,9 @@ def takers(signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> 
         jobs.setdefault(key, {}).setdefault(s.tick.pid, (s.host.mean.tree or 0.0, s))
     takers_of_gpu = {}
     for s in short:
-        others = [_job(ticks, trees) for key, trees in jobs.items() if key != job_of_gpu.get(s.index)]
+        others = [
+            _job(ticks, trees) for key, trees in jobs.items() if key != job_of_gpu.get(s.index)
+        ]
         others = [job for job in others if job.cpu_pct >= 100.0 * LEAST_CORES]
         if others:
             everybody = sorted((*s.host.outsiders, *others), key=lambda outsider: -outsider.cpu_pct)
@@ -52,10 +56,18 @@ def _queued(s: Signals) -> float:
     return max(busiest, s.host.mean.queued or 0.0, s.host.mean.main_queued or 0.0)
 
 
-def _job(ticks: Mapping[int, GpuHostActivity], trees: Mapping[int, tuple[float, Signals]]) -> Outsider:
+def _job(
+    ticks: Mapping[int, GpuHostActivity], trees: Mapping[int, tuple[float, Signals]]
+) -> Outsider:
     """One job, named after the largest of its process trees."""
     _, largest = max(trees.values(), key=lambda tree: tree[0])
     primary = ticks[largest.index].primary
     user = None if primary is None else primary.static.user
     cores = sum(cores for cores, _ in trees.values())
-    return Outsider((user or "?").replace(" ", "_"), largest.tick.name, 100.0 * cores, largest.tick.pid, largest.index)
+    return Outsider(
+        (user or "?").replace(" ", "_"),
+        largest.tick.name,
+        100.0 * cores,
+        largest.tick.pid,
+        largest.index,
+    )

@@ -25,7 +25,10 @@ BADGE_KEYS = ("id", "level", "title", "evidence", "remedy")
 
 
 def as_json(
-    snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float, steps: Iterable[StepPace] = ()
+    snapshot: Snapshot,
+    diagnoses: Iterable[GpuDiagnosis],
+    begin: float,
+    steps: Iterable[StepPace] = (),
 ) -> dict[str, object]:
     """Verdicts and badges at ``snapshot``, the last one.
 
@@ -40,7 +43,9 @@ def as_json(
         "end": snapshot.t,
         "servers": list(map(json_keys, snapshot.servers)),
         "steps": [{key: getattr(pace, key) for key in STEP_KEYS} for pace in steps],
-        "gpus": [_gpu(gpu, diagnosis) for gpu, diagnosis in zip(snapshot.gpus, diagnoses, strict=True)],
+        "gpus": [
+            _gpu(gpu, diagnosis) for gpu, diagnosis in zip(snapshot.gpus, diagnoses, strict=True)
+        ],
     }
 
 
@@ -67,7 +72,8 @@ def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
         "evidence": list(d.evidence),
         "cause": d.cause,
         "uneven": d.uneven,
-        "feeders": f and {"n": f.count, "busiest": round(100.0 * f.busiest.useful, 1), "kind": f.kind},
+        "feeders": f
+        and {"n": f.count, "busiest": round(100.0 * f.busiest.useful, 1), "kind": f.kind},
         "remedy": d.remedy,
         "notes": list(d.notes),
         "badges": [{key: getattr(badge, key) for key in BADGE_KEYS} for badge in d.badges],
@@ -85,7 +91,12 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "name": gpu.static.name,
         **verdict_data(d),
         "seconds": {state: round(seconds.get(state, 0.0), 3) for state in STATES},
-        "busy_not_working_seconds": {verdict: round(s, 3) for verdict, s in (d.causes or {}).items()},
+        "busy_not_working_seconds": {
+            verdict: round(s, 3) for verdict, s in (d.causes or {}).items()
+        },
         "lost_seconds": {verdict: round(s, 3) for verdict, s in (d.lost or {}).items()},
-        "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
+        "timeline": [
+            {"t": t, "verdict": verdict, "busy_not_working": flag}
+            for t, verdict, flag in d.timeline
+        ],
     }

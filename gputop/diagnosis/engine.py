@@ -83,23 +83,44 @@ class Diagnoser:
             self._ticks = read_host(snapshot.processes)
             self._owners.observe(snapshot.processes)
         ticks = self._ticks
-        served = {gpu: row for row in snapshot.servers if row.error is None for gpu in serving_on(snapshot, row)}
+        served = {
+            gpu: row
+            for row in snapshot.servers
+            if row.error is None
+            for gpu in serving_on(snapshot, row)
+        }
         for index, host_tick in ticks.items():
             host_tick.serving = served.get(index)
         moment = TickContext(
-            t, interval, snapshot.host, snapshot.events, self._fabric.observe(t, snapshot.host), host_is_new,
-            snapshot.stale.get("proc", 0.0), bool(ticks),
-        )  # fmt: skip
+            t,
+            interval,
+            snapshot.host,
+            snapshot.events,
+            self._fabric.observe(t, snapshot.host),
+            host_is_new,
+            snapshot.stale.get("proc", 0.0),
+            bool(ticks),
+        )
         self._periods.observe(snapshot)
-        self._sample_and_tick = {gpu.static.uuid: (gpu, ticks.get(gpu.static.index)) for gpu in snapshot.gpus}
-        self._read = self._among_others([self._signals(moment, snapshot, gpu) for gpu in snapshot.gpus], snapshot, dt)
+        self._sample_and_tick = {
+            gpu.static.uuid: (gpu, ticks.get(gpu.static.index)) for gpu in snapshot.gpus
+        }
+        self._read = self._among_others(
+            [self._signals(moment, snapshot, gpu) for gpu in snapshot.gpus], snapshot, dt
+        )
         all_lost = all(gpu.lost_reason is not None for gpu in snapshot.gpus)
         parents = {gpu.static.mig_parent for gpu in snapshot.gpus}
         for gpu, state, signals in self._read:
             has_instances = gpu.static.uuid in parents
             state.observe(t, interval, gpu, signals, all_lost=all_lost, has_instances=has_instances)
             lost_s = self._ledger.add(
-                gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict, clock_share(gpu)
+                gpu.static.uuid,
+                state.state,
+                dt,
+                state.track.util_now,
+                sm_now(gpu),
+                state.verdict,
+                clock_share(gpu),
             )
             state.charge(t, dt, lost_s)
             if state.has_changed():
@@ -115,7 +136,11 @@ class Diagnoser:
                 if row.gpu == gpu.static.index:
                     state.track.restore_conditions(now.t, row)
         if gpu.lost_reason is None and not gpu.asleep:
-            return gpu, state, state.track.observe(now, gpu, self._sample_and_tick[gpu.static.uuid][1])
+            return (
+                gpu,
+                state,
+                state.track.observe(now, gpu, self._sample_and_tick[gpu.static.uuid][1]),
+            )
         state.track.skip(gpu, snapshot.events)
         return gpu, state, None
 
@@ -133,7 +158,12 @@ class Diagnoser:
             host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
             peer, spin = peers.get(s.index), spins.get(s.index)
             return replace(
-                s, peer=peer, spin=spin, turns=turns.get(s.index), host=host, period=self._periods.period_of(s.index)
+                s,
+                peer=peer,
+                spin=spin,
+                turns=turns.get(s.index),
+                host=host,
+                period=self._periods.period_of(s.index),
             )
 
         return [(gpu, state, None if s is None else among(s)) for gpu, state, s in read]
@@ -145,14 +175,18 @@ class Diagnoser:
         """
         if "nvml" not in snapshot.repeats:
             return False
-        return [gpu.static.uuid for gpu in snapshot.gpus] == [gpu.static.uuid for gpu, _, _ in self._read]
+        return [gpu.static.uuid for gpu in snapshot.gpus] == [
+            gpu.static.uuid for gpu, _, _ in self._read
+        ]
 
     def diagnoses(self) -> tuple[GpuDiagnosis, ...]:
         """The diagnoses after the last snapshot, in the order of its GPUs."""
         return tuple(self._diagnosis(gpu, state, signals) for gpu, state, signals in self._read)
 
     def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
-        return state.diagnosis(self._last_t or 0.0, gpu, signals, self._ledger, self._owners.owner_of(gpu.static.index))
+        return state.diagnosis(
+            self._last_t or 0.0, gpu, signals, self._ledger, self._owners.owner_of(gpu.static.index)
+        )
 
     def forget(self, uuid: str) -> None:
         """Forget one GPU.
@@ -208,12 +242,18 @@ class Diagnoser:
 
 
 def _lanes(gpu: GpuSample, tick: GpuHostActivity | None) -> Mapping[str, float | None]:
-    lanes: dict[str, float | None] = {"idle_pct": None if gpu.util_pct is None else 100.0 - gpu.util_pct}
+    lanes: dict[str, float | None] = {
+        "idle_pct": None if gpu.util_pct is None else 100.0 - gpu.util_pct
+    }
     if tick is None:
         return lanes
     if tick.primary is not None and tick.primary.main_pct is not None:
         lanes["main_pct"] = tick.primary.main_pct
     if tick.loaders:
-        shares = zip(("run", "wait", "disk", "network"), loader_shares(tick.loaders)[1:], strict=True)
-        lanes |= {f"loader_{name}_pct": 100.0 * share for name, share in shares if share is not None}
+        shares = zip(
+            ("run", "wait", "disk", "network"), loader_shares(tick.loaders)[1:], strict=True
+        )
+        lanes |= {
+            f"loader_{name}_pct": 100.0 * share for name, share in shares if share is not None
+        }
     return lanes

@@ -42,13 +42,22 @@ class FabricSignals(Struct, frozen=True):
     @property
     def has_losses(self) -> bool:
         """Whether the fabric loses more than noise."""
-        return max(self.drops, self.retransmits) >= LEAST_LOSSES or self.link_errors >= LEAST_LINK_ERRORS
+        return (
+            max(self.drops, self.retransmits) >= LEAST_LOSSES
+            or self.link_errors >= LEAST_LINK_ERRORS
+        )
 
     @property
     def losses(self) -> str:
         """Losses in words; empty if there were none."""
-        counted = ((self.drops, "drop"), (self.retransmits, "retransmit"), (self.link_errors, "link error"))
-        parts = [f"{number:,} {noun}{'' if number == 1 else 's'}" for number, noun in counted if number]
+        counted = (
+            (self.drops, "drop"),
+            (self.retransmits, "retransmit"),
+            (self.link_errors, "link error"),
+        )
+        parts = [
+            f"{number:,} {noun}{'' if number == 1 else 's'}" for number, noun in counted if number
+        ]
         return f"{', '.join(parts)} in {self.over_s:.0f} s" if parts else ""
 
     @property
@@ -78,7 +87,9 @@ class FabricSignals(Struct, frozen=True):
         if not self.has_fabric:
             tcp = self.tcp_retransmits
             return (
-                (f"no fabric here; TCP sent {tcp:,} segments again in {self.over_s:.0f} s",) if tcp >= LEAST_TCP else ()
+                (f"no fabric here; TCP sent {tcp:,} segments again in {self.over_s:.0f} s",)
+                if tcp >= LEAST_TCP
+                else ()
             )
         parts = []
         peak = self.peak_bytes_per_s
@@ -123,8 +134,15 @@ class FabricWindow:
             for counted in zip(*[counters for _, counters in past], strict=True)
         ]
         self.signals = FabricSignals(
-            host.fabric_rx_bytes_per_s, host.fabric_tx_bytes_per_s, host.fabric_peak_bytes_per_s, drops, retransmits,
-            errors, tcp, min(FABRIC_WINDOW_S, t - past[0][0]), host.fabric_ports_down or 0,
+            host.fabric_rx_bytes_per_s,
+            host.fabric_tx_bytes_per_s,
+            host.fabric_peak_bytes_per_s,
+            drops,
+            retransmits,
+            errors,
+            tcp,
+            min(FABRIC_WINDOW_S, t - past[0][0]),
+            host.fabric_ports_down or 0,
             host.fabric_ports_degraded or 0,
-        )  # fmt: skip
+        )
         return self.signals

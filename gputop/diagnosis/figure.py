@@ -44,7 +44,11 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
         return None
     if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
         return "DRAM", s.mean.dram
-    if rule.id == COMMUNICATION.id and s.mean.nvlink is not None and s.mean.nvlink >= COMM_NVLINK.leave:
+    if (
+        rule.id == COMMUNICATION.id
+        and s.mean.nvlink is not None
+        and s.mean.nvlink >= COMM_NVLINK.leave
+    ):
         return "NVLink", 100.0 * s.mean.nvlink
     if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
         return "idle", s.idle

@@ -146,7 +146,12 @@ class Hangs:
         """By job, then GPU: the rank's pid and when it was seen last."""
 
     def observe(
-        self, t: float, dt: float, signals: Sequence[Signals], steps: Iterable[StepRow], pids: Iterable[int]
+        self,
+        t: float,
+        dt: float,
+        signals: Sequence[Signals],
+        steps: Iterable[StepRow],
+        pids: Iterable[int],
     ) -> Mapping[int, BusyWait]:
         """Return the waits inside a kernel by GPU index.
 
@@ -182,7 +187,12 @@ class Hangs:
         return job_of(s.tick) if s.tick.nccl else None
 
     def _spin(
-        self, t: float, s: Signals, waiting: Sequence[Signals], signals: Sequence[Signals], there: frozenset[int]
+        self,
+        t: float,
+        s: Signals,
+        waiting: Sequence[Signals],
+        signals: Sequence[Signals],
+        there: frozenset[int],
     ) -> BusyWait:
         seen, pid = self._seen[s.index], s.tick.pid
         announced = None if pid is None else self._announced.get(pid)
@@ -191,15 +201,21 @@ class Hangs:
         ranks = {} if job is None else self._ranks[job]
         # Others of the same name that ran before have nothing to do with this run.
         begun = t - seen.for_s(t) - WAITS_S
-        others = {gpu for gpu, (_, last_t) in ranks.items() if last_t >= begun} - {other.index for other in waiting}
+        others = {gpu for gpu, (_, last_t) in ranks.items() if last_t >= begun} - {
+            other.index for other in waiting
+        }
         by_index = {other.index: other for other in signals}
         behind = [
             found
             for gpu in sorted(others)
-            if (found := self._behind(t, gpu, ranks[gpu], by_index, there, seen.for_s(t) >= ALONE_S))
+            if (
+                found := self._behind(t, gpu, ranks[gpu], by_index, there, seen.for_s(t) >= ALONE_S)
+            )
         ]
         somebody_works = len(behind) < len(others) or (announced is not None and not stopped)
-        has_before = stopped or (seen.worked_s >= WORKED_S and seen.for_s(t) > TIMES_LONGER * seen.longest_s)
+        has_before = stopped or (
+            seen.worked_s >= WORKED_S and seen.for_s(t) > TIMES_LONGER * seen.longest_s
+        )
         # Asleep alone is what one long kernel looks like, too: there must be something that could be waited for.
         alone = seen.is_asleep and seen.for_s(t) >= ALONE_S and (s.tick.nccl or stopped)
         return BusyWait(
@@ -236,4 +252,6 @@ class Hangs:
         if (runs or (s.tick.write_bytes or 0.0) >= SAVES_BYTES) and not long:
             return None
         why, _ = why_idle(s)
-        return LaggingRank(gpu, pid, number, why or ("its main thread computes" if runs else "its GPU is idle"))
+        return LaggingRank(
+            gpu, pid, number, why or ("its main thread computes" if runs else "its GPU is idle")
+        )

@@ -33,7 +33,9 @@ class Health:
         if ecc is not None:
             if self._ecc is not None and ecc > self._ecc:
                 new = ecc - self._ecc
-                self._error(f"{new} new uncorrected ECC error{'s' * (new != 1)} ({ecc} in the GPU's life)")
+                self._error(
+                    f"{new} new uncorrected ECC error{'s' * (new != 1)} ({ecc} in the GPU's life)"
+                )
             self._ecc = ecc
         if gpu.remap_failed or gpu.remap_pending or self._remaps:
             self._remap("remap_failed", gpu.remap_failed, "a row remap has failed")

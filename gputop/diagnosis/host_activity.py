@@ -44,7 +44,9 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
     if row.kind is None or sum(other.kind == row.kind for other in snapshot.servers) > 1:
         return frozenset()
     program = PROGRAMS[row.kind]
-    serving_gpus = frozenset(p.gpu for p in snapshot.processes if p.gpu is not None and p.static.server == program)
+    serving_gpus = frozenset(
+        p.gpu for p in snapshot.processes if p.gpu is not None and p.static.server == program
+    )
     if serving_gpus or len(snapshot.gpus) != 1:
         return serving_gpus
     return frozenset({snapshot.gpus[0].static.index})
@@ -95,7 +97,11 @@ class GpuHostActivity(Struct):
         self.owners.append(p)
         self.primary = max(self.owners, key=rank_among_owners)
         if p.feed.run is not None and p.feed_by == "child":
-            self.rows.append(FeederRow(-p.pid, p, _shares(p), "child processes", "children", p.feeder_threads or 1))
+            self.rows.append(
+                FeederRow(
+                    -p.pid, p, _shares(p), "child processes", "children", p.feeder_threads or 1
+                )
+            )
         elif p.feed.run is not None and p.feeder_threads:
             kind = p.static.loader or "host threads"
             self.rows.append(FeederRow(-p.pid, p, _shares(p), kind, "threads", p.feeder_threads))
@@ -194,13 +200,23 @@ class GpuHostActivity(Struct):
         children = [p for p in self.loaders if p.static.rule == "R5"]
         ends = []
         for end in self.primary.waits_for:
-            below = [p.pid for p in children if p.ppid in end.pids and p.ppid not in counted and p.pid not in end.pids]
+            below = [
+                p.pid
+                for p in children
+                if p.ppid in end.pids and p.ppid not in counted and p.pid not in end.pids
+            ]
             end = replace(end, pids=(*end.pids, *below)) if below else end
             ends.append(end)
             for further in [further for pid in end.pids for further in waits_of.get(pid, ())]:
-                others = tuple([other for other in further.pids if other != self.pid and other not in end.pids])
+                others = tuple(
+                    [other for other in further.pids if other != self.pid and other not in end.pids]
+                )
                 if others:
-                    ends.append(replace(further, pids=others, pct=end.pct * further.pct / 100.0 / len(end.pids)))
+                    ends.append(
+                        replace(
+                            further, pids=others, pct=end.pct * further.pct / 100.0 / len(end.pids)
+                        )
+                    )
         return tuple(sorted(ends, key=lambda end: -end.pct))
 
     @property
@@ -216,14 +232,20 @@ class GpuHostActivity(Struct):
     @property
     def computing(self) -> int:
         """Number of processes that compute, rather than drawing or brokering."""
-        return sum(1 for p in self.owners if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE))
+        return sum(
+            1
+            for p in self.owners
+            if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE)
+        )
 
     @property
     def framework(self) -> str | None:
         """Framework that the main process has loaded: torch, jax, tensorflow."""
         if self.primary is None:
             return None
-        return self.primary.framework or ("torch" if self.kinds == "torch" or self.pin_memory else None)
+        return self.primary.framework or (
+            "torch" if self.kinds == "torch" or self.pin_memory else None
+        )
 
 
 NO_PROCESSES = GpuHostActivity()
@@ -254,7 +276,9 @@ def read_host(processes: Iterable[ProcessSample]) -> dict[int, GpuHostActivity]:
     return ticks
 
 
-def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:
+def _gpus_of(
+    p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]
+) -> Iterable[int]:
     """GPUs of the nearest ancestor that holds any, at most a few generations up."""
     ancestor = p.ppid
     for _ in range(8):
@@ -305,7 +329,11 @@ def _shares(p: ProcessSample) -> tuple[float, ...]:
     if time.run is None:
         run, queued = run_and_queued(p)
         rest = 100.0 - run - queued
-        time = FeedTime(run, queued, disk=rest) if p.state == "D" else FeedTime(run, queued, unread=rest)
+        time = (
+            FeedTime(run, queued, disk=rest)
+            if p.state == "D"
+            else FeedTime(run, queued, unread=rest)
+        )
     shares = astuple(time)
     return tuple([percent or 0.0 for percent in shares]) if None in shares else shares
 

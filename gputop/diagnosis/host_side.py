@@ -60,10 +60,12 @@ def loader_shares(loaders: Sequence[ProcessSample]) -> tuple[float | None, ...]:
     times = [run_and_queued(p) for p in loaders if p.run_pct is not None or p.cpu_pct is not None]
     running, queued = _mean([run for run, _ in times]), _mean([queue for _, queue in times])
     return (
-        None if running is None or queued is None else running + queued, running, queued,
+        None if running is None or queued is None else running + queued,
+        running,
+        queued,
         _mean([100.0 * is_on_disk(p) for p in loaders if p.state is not None]),
         _mean([p.feed.network for p in loaders if p.feed.network is not None]),
-    )  # fmt: skip
+    )
 
 
 def host_second(tick: GpuHostActivity) -> HostMeans:
@@ -72,21 +74,37 @@ def host_second(tick: GpuHostActivity) -> HostMeans:
     main = queued = saves = listens = None
     waits: list[float | None] = [None] * 9
     if p is not None and p.main_run_pct is not None:
-        main, queued, saves = _part(p.main_pct), (p.main_wait_pct or 0.0) / 100.0, saves_pct(p) / 100.0
+        main, queued, saves = (
+            _part(p.main_pct),
+            (p.main_wait_pct or 0.0) / 100.0,
+            saves_pct(p) / 100.0,
+        )
         listens = None if p.listens is None else float(p.listens)
         waits = [_part(wait) for wait in astuple(p.main)[:9]]
     if p is not None:
-        waits[0] = float(p.state == "D") if p.main.disk is None and p.state is not None else _part(p.main.disk)
+        waits[0] = (
+            float(p.state == "D")
+            if p.main.disk is None and p.state is not None
+            else _part(p.main.disk)
+        )
     # Without loaders at this moment none of them ran, and none waited.
     loading = loader_shares(loaders) if loaders else (None if main is None else 0.0,) * 5
     throttled = [p.throttled_pct for p in tree if p.throttled_pct is not None]
     return HostMeans(  # type: ignore[call-arg] # as many waits as there are fields
-        main, queued, *waits, saves, listens, *loading, float(len(loaders)) if loaders else None,
+        main,
+        queued,
+        *waits,
+        saves,
+        listens,
+        *loading,
+        float(len(loaders)) if loaders else None,
         _part(total([p.run_pct if p.cpu_pct is None else p.cpu_pct for p in tree])),
-        known(tick.read_bytes), known(tick.write_bytes), _part(max(throttled, default=None)),
+        known(tick.read_bytes),
+        known(tick.write_bytes),
+        _part(max(throttled, default=None)),
         _part(total([p.pool_run_pct for p in tick.owners])),
         min(1.0, sum([_compiling(p) for p in tree if p.static.rule == NEVER])),
-    )  # fmt: skip
+    )
 
 
 def _part(percent: float | None) -> float | None:

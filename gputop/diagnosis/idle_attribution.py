@@ -22,7 +22,16 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_activity import DISK, LOCK, NETWORK, POLL, SLEEP, STATES, UNREAD, FeederRow
+from gputop.diagnosis.host_activity import (
+    DISK,
+    LOCK,
+    NETWORK,
+    POLL,
+    SLEEP,
+    STATES,
+    UNREAD,
+    FeederRow,
+)
 from gputop.diagnosis.host_side import HostMeans
 from gputop.diagnosis.window import EPSILON_S, WINDOW_S
 from gputop.diagnosis.workers import PROOFS
@@ -102,7 +111,9 @@ class IdleAttribution(NamedTuple):
     lock_or_sleep: float = 0.0
 
 
-_SEEN_OF_MAIN = frozenset(("main_disk", "main_network", "main_write", "main_sleep", "main_fetch", "main_alone"))
+_SEEN_OF_MAIN = frozenset(
+    ("main_disk", "main_network", "main_write", "main_sleep", "main_fetch", "main_alone")
+)
 _NO_WORKER = (0.0,) * STATES
 
 
@@ -159,15 +170,25 @@ class Interval(Struct, frozen=True):
         w, bound = self.workers.get(key, _NO_WORKER), self.lower_bound
         cpu, wait = w[0] + w[1], w[DISK] + w[NETWORK]
         return (
-            bound(cpu, wait), bound(cpu, 0.0), bound(0.0, w[DISK]), bound(0.0, w[NETWORK]), bound(cpu, wait + w[POLL]),
-            bound(0.0, w[LOCK]), bound(0.0, w[SLEEP]), bound(0.0, w[LOCK] + w[SLEEP]),
-        )  # fmt: skip
+            bound(cpu, wait),
+            bound(cpu, 0.0),
+            bound(0.0, w[DISK]),
+            bound(0.0, w[NETWORK]),
+            bound(cpu, wait + w[POLL]),
+            bound(0.0, w[LOCK]),
+            bound(0.0, w[SLEEP]),
+            bound(0.0, w[LOCK] + w[SLEEP]),
+        )
 
     def bounded(self) -> Interval:
         """The interval with its bounds."""
         disk, network, write, sleep, poll = self.waits
         bound = self.lower_bound
-        every = [w for key, w in self.workers.items() if key >= 0] or list(self.workers.values()) or [_NO_WORKER]
+        every = (
+            [w for key, w in self.workers.items() if key >= 0]
+            or list(self.workers.values())
+            or [_NO_WORKER]
+        )
         if _take_turns(every, self.seconds):
             every = [tuple([min(self.seconds, sum(column)) for column in zip(*every, strict=True)])]
         seen = [bound(0.0, wait) for wait in (disk, network, write, sleep, network + poll)]
@@ -201,7 +222,10 @@ def _take_turns(workers: Sequence[Sequence[float]], seconds: float) -> bool:
     return (
         len(workers) > 1
         and 0.0 < sum(useful) <= TURNS_MOST * seconds
-        and all(w[LOCK] >= TURNS_LOCK * (seconds - part) for w, part in zip(workers, useful, strict=True))
+        and all(
+            w[LOCK] >= TURNS_LOCK * (seconds - part)
+            for w, part in zip(workers, useful, strict=True)
+        )
     )
 
 
@@ -214,7 +238,10 @@ def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = (
     samples = [sample for part in parts for sample in part]
     seconds = sum([s.dt for s in samples])
     waits = [
-        [s.dt * (x or 0.0) for x in (m.main_disk, m.main_network, m.main_write, m.main_sleep, m.main_poll)]
+        [
+            s.dt * (x or 0.0)
+            for x in (m.main_disk, m.main_network, m.main_write, m.main_sleep, m.main_poll)
+        ]
         for s in samples
         for m in (s.main,)
     ]
@@ -231,13 +258,21 @@ def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = (
             rows.setdefault(row.key, []).append(row.values)
     share = seconds / (100.0 * len(samples))
     workers = {
-        key: tuple([share * sum(column) for column in zip(*values, strict=True)]) for key, values in rows.items()
+        key: tuple([share * sum(column) for column in zip(*values, strict=True)])
+        for key, values in rows.items()
     }
     workers.update({key: _as_network(workers[key]) for key in proven if key in workers})
     return Interval(
-        samples[-1].t, seconds, idle, sum([s.looks for s in samples]), run, least_run, most_run,
-        tuple(map(sum, zip(*waits, strict=True))), workers,
-    ).bounded()  # fmt: skip
+        samples[-1].t,
+        seconds,
+        idle,
+        sum([s.looks for s in samples]),
+        run,
+        least_run,
+        most_run,
+        tuple(map(sum, zip(*waits, strict=True))),
+        workers,
+    ).bounded()
 
 
 def has_moments(utils: Iterable[float]) -> bool:
@@ -265,12 +300,18 @@ def _variation(intervals: Sequence[Interval]) -> float:
 
 def _error(seconds: Sequence[float], share: float, intervals: Sequence[Interval]) -> float:
     """Standard error of a share by the spread of its intervals."""
-    squares = sum([(part - share * i.idle) ** 2 for part, i in zip(seconds, intervals, strict=True)])
+    squares = sum(
+        [(part - share * i.idle) ** 2 for part, i in zip(seconds, intervals, strict=True)]
+    )
     return sqrt(squares) / sum([i.idle for i in intervals])
 
 
 def idle_attribution(
-    intervals: Sequence[Interval], busiest: int | None, *, moments: bool, named: frozenset[str] = frozenset()
+    intervals: Sequence[Interval],
+    busiest: int | None,
+    *,
+    moments: bool,
+    named: frozenset[str] = frozenset(),
 ) -> tuple[IdleAttribution, frozenset[str]]:
     """Return bounds over the window and the causes above half.
 
@@ -324,7 +365,9 @@ class IdleTime:
             if row.resolved_by in PROOFS:
                 if row.key not in self._proven:
                     # What is proven now also held before the proof: the first looks at sockets take a while.
-                    self.intervals = deque([interval.proven(row.key) for interval in self.intervals])
+                    self.intervals = deque(
+                        [interval.proven(row.key) for interval in self.intervals]
+                    )
                 self._proven[row.key] = t
         if sum([s.dt for s in self._part]) < least_s - 1e-3:
             return
@@ -334,7 +377,10 @@ class IdleTime:
             self._proven = {key: seen for key, seen in self._proven.items() if t - seen <= WINDOW_S}
             self.intervals.append(interval_of(self._parts, self._proven))
             self._parts = []
-            while len(self.intervals) > LEAST_INTERVALS and self.intervals[0].end <= t - WINDOW_S + EPSILON_S:
+            while (
+                len(self.intervals) > LEAST_INTERVALS
+                and self.intervals[0].end <= t - WINDOW_S + EPSILON_S
+            ):
                 self.intervals.popleft()
 
     def keep_after(self, t: float) -> None:

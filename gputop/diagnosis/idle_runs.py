@@ -54,7 +54,9 @@ class IdleRuns:
         self.ended: tuple[Pause, ...] = ()
         """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
 
-    def observe(self, t: float, dt: float, util: float, writes: float | None, main_saves: float = 0.0) -> None:
+    def observe(
+        self, t: float, dt: float, util: float, writes: float | None, main_saves: float = 0.0
+    ) -> None:
         """Add a sample.
 
         ``main_saves``: the share of it in which the main thread waited for a file to be written.
@@ -130,7 +132,9 @@ class WorkerRestarts:
         """Start of each, and whether no older one was left."""
         self._begun: float | None = None
 
-    def observe(self, t: float, loaders: Sequence[ProcessSample], job_age_s: float | None = None) -> None:
+    def observe(
+        self, t: float, loaders: Sequence[ProcessSample], job_age_s: float | None = None
+    ) -> None:
         """Note which loaders were not there before.
 
         With the job's age, loaders found with it that are much younger and all of one age were started later.
@@ -144,15 +148,23 @@ class WorkerRestarts:
         new = [p for p in loaders if p.pid not in starttimes or starttimes[p.pid] != p.starttime]
         # However young the job: where none of those seen before is left, these have replaced them.
         replaced = bool(starttimes) and len(new) == len(loaders)
-        of_all = len(new) == len(loaders) or all((p.age_s or BESIDE_S + 1.0) <= BESIDE_S for p in loaders)
+        of_all = len(new) == len(loaders) or all(
+            (p.age_s or BESIDE_S + 1.0) <= BESIDE_S for p in loaders
+        )
         late = self._begun is not None and t - self._begun >= FOUND_WITHIN_S
         for p in new:
             starttimes[p.pid] = p.starttime
             # One that follows another of the same parent, which never has two, is a child per shard and no worker.
             # PyTorch's workers name themselves: one that is started again each epoch is a restart.
-            follows = p.static.rule != "R1" and siblings[p.ppid or 0] == 1 and self._parents.get(p.ppid or 0) == 1
+            follows = (
+                p.static.rule != "R1"
+                and siblings[p.ppid or 0] == 1
+                and self._parents.get(p.ppid or 0) == 1
+            )
             if (late or replaced) and not follows:
-                births.append((t if p.age_s is None or p.age_s > FOUND_WITHIN_S else t - p.age_s, of_all))
+                births.append(
+                    (t if p.age_s is None or p.age_s > FOUND_WITHIN_S else t - p.age_s, of_all)
+                )
         for parent, count in siblings.items():
             self._parents[parent] = max(count, self._parents.get(parent, 0))
         if self._begun is None:
@@ -324,11 +336,19 @@ class SteadyStateTracker:
     def observe(self, t: float, state: str | None, mount: str | None) -> None:
         """Add a sample."""
         now = self.state
-        if now is not None and state in (None, now.state) and (state or t - self._seen_at <= MOST_BREAK_S):
+        if (
+            now is not None
+            and state in (None, now.state)
+            and (state or t - self._seen_at <= MOST_BREAK_S)
+        ):
             self.state = SteadyState(now.state, t - self._since, (state and mount) or now.mount)
             self._seen_at = t if state else self._seen_at
         else:
-            self.state, self._since, self._seen_at = None if state is None else SteadyState(state, 0.0, mount), t, t
+            self.state, self._since, self._seen_at = (
+                None if state is None else SteadyState(state, 0.0, mount),
+                t,
+                t,
+            )
 
 
 def state_of_main(p: ProcessSample | None) -> tuple[str | None, str | None]:
@@ -340,7 +360,9 @@ def state_of_main(p: ProcessSample | None) -> tuple[str | None, str | None]:
         return None, None
     if p.state in HALTED or p.main.unread is None:
         return HALTED.get(p.state), p.mount
-    return next((name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None), p.mount
+    return next(
+        (name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None
+    ), p.mount
 
 
 def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
@@ -350,7 +372,9 @@ def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
         return HALTED[tick.halted[0].state or "T"], None
     # Reading a file that a file system does not give is a wait for a disk or for the network, as the read is made.
     on_files = [
-        row for row in rows if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not address_of(row.process)
+        row
+        for row in rows
+        if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not address_of(row.process)
     ]
     mount = next((row.process.mount for row in on_files if row.process.mount is not None), None)
     if mount is not None and 2 * len(on_files) > len(rows):

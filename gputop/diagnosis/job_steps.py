@@ -66,7 +66,11 @@ def period(values: Sequence[float], spacing_s: float) -> float | None:
     fall = next((lag for lag, value in enumerate(r) if value < 0.0), None)
     if fall is None:
         return None
-    peaks = [lag for lag in range(fall, most_lag + 1) if r[lag - 1] <= r[lag] > r[lag + 1] and r[lag] > 0.0]
+    peaks = [
+        lag
+        for lag in range(fall, most_lag + 1)
+        if r[lag - 1] <= r[lag] > r[lag + 1] and r[lag] > 0.0
+    ]
     highest = max((r[lag] for lag in peaks), default=0.0)
     first = next((lag for lag in peaks if r[lag] >= FIRST_OF_HIGHEST * highest), None)
     if first is None or first < LEAST_SAMPLES or r[first] < LEAST_R:
@@ -108,7 +112,11 @@ class _Rhythm:
         apart = (samples[-1][0] - samples[0][0]) / (len(samples) - 1)
         period_s = period([sample_value for _, sample_value in samples], apart)
         samples.clear()
-        agree = period_s is not None and self._last is not None and abs(period_s - self._last) <= AGREE * self._last
+        agree = (
+            period_s is not None
+            and self._last is not None
+            and abs(period_s - self._last) <= AGREE * self._last
+        )
         self.period_s, self._last = (period_s if agree else None), period_s
         if self.period_s is not None:
             self._compare(t, self.period_s)
@@ -151,8 +159,14 @@ class StepPeriods:
             return
         groups = jobs_of(snapshot.gpus, snapshot.processes)
         # Requests that come in bursts are no steps.
-        serving = {process.gpu for process in snapshot.processes if process.static.server is not None}
-        groups = {key: gpus for key, gpus in groups.items() if serving.isdisjoint(g.static.index for g in gpus)}
+        serving = {
+            process.gpu for process in snapshot.processes if process.static.server is not None
+        }
+        groups = {
+            key: gpus
+            for key, gpus in groups.items()
+            if serving.isdisjoint(g.static.index for g in gpus)
+        }
         self._jobs = {key: self._jobs.get(key, {}) for key in groups}
         periods = []
         for key, gpus in groups.items():
@@ -161,13 +175,27 @@ class StepPeriods:
                 values = [value for gpu in gpus if (value := read(gpu)) is not None]
                 rhythm = rhythms.setdefault(source, _Rhythm())
                 rhythm.add(
-                    snapshot.t, sum(values) / len(values) if len(values) == len(gpus) else None, snapshot.interval_s
+                    snapshot.t,
+                    sum(values) / len(values) if len(values) == len(gpus) else None,
+                    snapshot.interval_s,
                 )
-            clearest = next(((s, r) for s, _ in _READ if (r := rhythms[s]).period_s is not None), None)
-            if clearest is not None and clearest[1].period_s is not None and clearest[1].first is not None:
+            clearest = next(
+                ((s, r) for s, _ in _READ if (r := rhythms[s]).period_s is not None), None
+            )
+            if (
+                clearest is not None
+                and clearest[1].period_s is not None
+                and clearest[1].first is not None
+            ):
                 indices = tuple(sorted(gpu.static.index for gpu in gpus))
                 periods.append(
-                    StepPeriod(indices, clearest[1].period_s, clearest[0], clearest[1].first, clearest[1].grown_t)
+                    StepPeriod(
+                        indices,
+                        clearest[1].period_s,
+                        clearest[0],
+                        clearest[1].first,
+                        clearest[1].grown_t,
+                    )
                 )
         self.periods = tuple(periods)
 
@@ -176,7 +204,9 @@ class StepPeriods:
         return next((period for period in self.periods if gpu in period.gpus), None)
 
 
-def jobs_of(gpus: Iterable[GpuSample], processes: Iterable[ProcessSample]) -> Mapping[str, list[GpuSample]]:
+def jobs_of(
+    gpus: Iterable[GpuSample], processes: Iterable[ProcessSample]
+) -> Mapping[str, list[GpuSample]]:
     """The GPUs of each job.
 
     A GPU whose job is not known is a group of its own, a lost one nowhere.

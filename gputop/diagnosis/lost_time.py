@@ -15,7 +15,11 @@ IDLES: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
 
 
 def lost_share(
-    state: State, verdict: str, util_pct: float | None, sm_pct: float | None, clock: float | None = None
+    state: State,
+    verdict: str,
+    util_pct: float | None,
+    sm_pct: float | None,
+    clock: float | None = None,
 ) -> float | None:
     """Share, 0 to 1, of a moment that a GPU lost under a verdict.
 

@@ -53,7 +53,9 @@ class MemoryTrend:
                 per_min, r2 = slope
                 full = None if free_bytes is None else max(0.0, free_bytes) / per_min * 60.0
                 if full is None or full < FULL_WITHIN_S:
-                    leak = Leak(p.pid, p.static.name or "process", per_min, t - track[0][0], r2, full)
+                    leak = Leak(
+                        p.pid, p.static.name or "process", per_min, t - track[0][0], r2, full
+                    )
         self._points = points
         self.leak = leak
 

@@ -40,10 +40,13 @@ def grown(steps: Sequence[Mapping[Phase, float]]) -> PhaseGrowth | None:
 
     third = len(alike_steps) // 3
     first, last = alike_steps[:third], alike_steps[-third:]
-    if median(sum(step.values()) for step in last) < PHASE_GROWN * median(sum(step.values()) for step in first):
+    if median(sum(step.values()) for step in last) < PHASE_GROWN * median(
+        sum(step.values()) for step in first
+    ):
         return None
     medians = {
-        phase: (median(step[phase] for step in first), median(step[phase] for step in last)) for phase in alike_steps[0]
+        phase: (median(step[phase] for step in first), median(step[phase] for step in last))
+        for phase in alike_steps[0]
     }
     phase_grown = max(medians, key=lambda phase: medians[phase][1] - medians[phase][0])
     return PhaseGrowth(phase_grown, *medians[phase_grown])

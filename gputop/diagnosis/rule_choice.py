@@ -27,7 +27,9 @@ NEVER_EARLY = frozenset(rule.id for rule in (*IDLE_FAMILY, *UNATTRIBUTED, LOW_DE
 def candidate(s: Signals) -> Rule:
     """The rule that holds now, early only where it says what is wrong."""
     rule = _candidate(s)
-    return COLLECTING if s.is_early and rule.id in NEVER_EARLY and s.samples >= s.min_samples else rule
+    return (
+        COLLECTING if s.is_early and rule.id in NEVER_EARLY and s.samples >= s.min_samples else rule
+    )
 
 
 def _candidate(s: Signals) -> Rule:
@@ -43,4 +45,6 @@ def _candidate(s: Signals) -> Rule:
         rule = next((rule for rule in STARVED if rule.matches(s)), STARVED_UNATTRIBUTED)
         return rule if rule.tell(s).cause in SOON else gate
     unseen = UNATTRIBUTED if s.flag is None else UNATTRIBUTED[:1]
-    return gate or next((rule for rule in (*CAUSES, *unseen, *WORKS) if rule.matches(s)), NO_BOTTLENECK_SEEN)
+    return gate or next(
+        (rule for rule in (*CAUSES, *unseen, *WORKS) if rule.matches(s)), NO_BOTTLENECK_SEEN
+    )

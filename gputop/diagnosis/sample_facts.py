@@ -54,7 +54,9 @@ def is_stale(gpu: GpuSample) -> bool:
 
 def is_split(gpu: GpuSample) -> bool:
     """True if SM activity is of a whole GPU in MIG mode."""
-    return bool(gpu.static.mig_enabled) and (gpu.static.mig_parent is None or gpu.util_pct is not None)
+    return bool(gpu.static.mig_enabled) and (
+        gpu.static.mig_parent is None or gpu.util_pct is not None
+    )
 
 
 def sm_now(gpu: GpuSample) -> float | None:
@@ -62,7 +64,12 @@ def sm_now(gpu: GpuSample) -> float | None:
 
     None if it was not measured or is not believed.
     """
-    if gpu.sm_source not in MEASURED or reads_zero_at_work(gpu) or is_stale(gpu) or "sm_active_pct" in gpu.doubts:
+    if (
+        gpu.sm_source not in MEASURED
+        or reads_zero_at_work(gpu)
+        or is_stale(gpu)
+        or "sm_active_pct" in gpu.doubts
+    ):
         return None
     return gpu.sm_active_pct
 
@@ -98,9 +105,17 @@ def degraded_link(gpu: GpuSample) -> str:
     if gpu.static.unified_memory:
         return ""
     words = []
-    if gpu.pcie_gen is not None and gpu.pcie_gen_max is not None and gpu.pcie_gen < gpu.pcie_gen_max:
+    if (
+        gpu.pcie_gen is not None
+        and gpu.pcie_gen_max is not None
+        and gpu.pcie_gen < gpu.pcie_gen_max
+    ):
         words.append(f"gen {gpu.pcie_gen} of {gpu.pcie_gen_max}")
-    if gpu.pcie_width is not None and gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
+    if (
+        gpu.pcie_width is not None
+        and gpu.pcie_width_max is not None
+        and gpu.pcie_width < gpu.pcie_width_max
+    ):
         words.append(f"x{gpu.pcie_width} of x{gpu.pcie_width_max}")
     return ", ".join(words)
 
@@ -118,7 +133,11 @@ def memory_limit_c(gpu: GpuSample) -> float | None:
 
 def link_words(gpu: GpuSample) -> str:
     """``link gen 1 x1 of gen 5 x16``."""
-    best = f" of gen {gpu.pcie_gen_max} x{gpu.pcie_width_max}" if gpu.pcie_gen_max and gpu.pcie_width_max else ""
+    best = (
+        f" of gen {gpu.pcie_gen_max} x{gpu.pcie_width_max}"
+        if gpu.pcie_gen_max and gpu.pcie_width_max
+        else ""
+    )
     return f"link gen {gpu.pcie_gen} x{gpu.pcie_width}{best}"
 
 
@@ -146,7 +165,10 @@ def swapping(host: HostSample) -> str | None:
     if not swap:
         return None
     if host.psi_mem_pct is not None and host.psi_mem_pct >= SWAP_PSI:
-        return f"{swap / 1e9:.1f} GB in swap, tasks wait for memory {host.psi_mem_pct:.0f} % of the time"
+        return (
+            f"{swap / 1e9:.1f} GB in swap, tasks wait for memory {host.psi_mem_pct:.0f} % of the "
+            "time"
+        )
     full = ratio(host.mem_used_bytes, host.mem_total_bytes)
     if swap >= SWAP_BYTES and full is not None and full >= SWAP_FULL:
         return f"{swap / 1e9:.1f} GB in swap and host memory {100.0 * full:.0f} % full"

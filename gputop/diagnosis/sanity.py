@@ -108,7 +108,12 @@ def _other_work(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSam
             return f"{words} active {value:.0f} % of the time"
     name = gpu.static.name.lower()
     is_integrated = gpu.static.unified_memory or any(word in name for word in INTEGRATED)
-    if is_integrated and gpu.power_w is not None and past.least_w and gpu.power_w >= RISEN * past.least_w:
+    if (
+        is_integrated
+        and gpu.power_w is not None
+        and past.least_w
+        and gpu.power_w >= RISEN * past.least_w
+    ):
         return f"the GPU draws {gpu.power_w:.0f} W"
     for p in processes:
         if p.gpu == gpu.static.index and p.gpu_time_pct:
@@ -116,7 +121,9 @@ def _other_work(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSam
     return None
 
 
-def always_zero(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float) -> str | None:
+def always_zero(
+    gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float
+) -> str | None:
     """The driver of a Thor always answers 0 (rezolus#1105).
 
     A util above 0 that was seen once excludes it.
@@ -134,7 +141,9 @@ def always_zero(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSam
     return past.always_zero
 
 
-def stuck(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float) -> str | None:
+def stuck(
+    gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float
+) -> str | None:
     """After a suspend util may stay at 100 without a process (open-gpu-kernel-modules#1138)."""
     util, power, limit, clock, most = (
         gpu.util_pct, gpu.power_w, gpu.power_limit_w, gpu.sm_clock_mhz, gpu.sm_clock_max_mhz,
@@ -150,10 +159,15 @@ def stuck(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], 
     if "processes" in gpu.unavailable or any(p.gpu == gpu.static.index for p in processes):
         return None
     since = datetime.fromtimestamp(past.unmoved_since, timezone.utc)
-    return f"{STUCK} at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload the driver"
+    return (
+        f"{STUCK} at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload "
+        "the driver"
+    )
 
 
-def missed(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+def missed(
+    gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float
+) -> str | None:
     """A sample that DCGM did not count.
 
     DCGM counts some fields in turns (at 100 ms on an A100 two rows of three are none): SM and every pipe are then 0
@@ -163,19 +177,28 @@ def missed(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample
         return None
     if any(gpu.pipes):
         return None
-    is_busy = (gpu.graphics_active_pct or 0.0) >= ENGINE_RUNS or (gpu.util_pct or 0.0) >= KERNELS_RUN
+    is_busy = (gpu.graphics_active_pct or 0.0) >= ENGINE_RUNS or (
+        gpu.util_pct or 0.0
+    ) >= KERNELS_RUN
     return MISSED if gpu.dram_active_pct or is_busy else None
 
 
 def reads_zero_at_work(gpu: GpuSample) -> bool:
     """True if SM reads 0 while the GPU seems to work."""
     util, power, limit = gpu.util_pct, gpu.power_w, gpu.power_limit_w
-    if gpu.sm_active_pct != 0.0 or util is None or util < BROKEN_UTIL or gpu.sm_source not in MEASURED:
+    if (
+        gpu.sm_active_pct != 0.0
+        or util is None
+        or util < BROKEN_UTIL
+        or gpu.sm_source not in MEASURED
+    ):
         return False
     return power is not None and bool(limit) and power >= BROKEN_POWER * (limit or 0.0)
 
 
-def broken(gpu: GpuSample, past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+def broken(
+    gpu: GpuSample, past: GpuHistory, _processes: Iterable[ProcessSample], _t: float
+) -> str | None:
     """A profiler that holds the counters, or a driver that lost them, leaves zeros."""
     return BROKEN if gpu.sm_active_pct == 0.0 and past.zeros >= BROKEN_SAMPLES else None
 
@@ -204,7 +227,13 @@ def busy_pct(gpu: GpuSample, util: float | None, sm: float | None) -> float | No
     ``util`` and ``sm`` are of one sample or means of many. Where util is a moment of each second, the larger of the two
     second by second is more than either mean: a job that works in bursts would seem to work all the time.
     """
-    if util is None or sm is None or sm <= util + SM_ABOVE or gpu.static.mig_enabled or gpu.sm_source not in MEASURED:
+    if (
+        util is None
+        or sm is None
+        or sm <= util + SM_ABOVE
+        or gpu.static.mig_enabled
+        or gpu.sm_source not in MEASURED
+    ):
         return util
     return util if SM_SOURCES[gpu.sm_source].slow or "sm_active_pct" in gpu.doubts else sm
 
@@ -227,12 +256,21 @@ def kernels_pct(gpu: GpuSample, busy: float | None) -> float | None:
     while the engine worked 52 to 68 % of each second.
     """
     counted = gpu.graphics_active_pct
-    if counted is None or busy is None or gpu.sm_source not in MEASURED or SM_SOURCES[gpu.sm_source].slow:
+    if (
+        counted is None
+        or busy is None
+        or gpu.sm_source not in MEASURED
+        or SM_SOURCES[gpu.sm_source].slow
+    ):
         return busy
-    return busy if "sm_active_pct" in gpu.doubts or counted < (gpu.sm_active_pct or 0.0) else counted
+    return (
+        busy if "sm_active_pct" in gpu.doubts or counted < (gpu.sm_active_pct or 0.0) else counted
+    )
 
 
-def impossible_power(gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+def impossible_power(
+    gpu: GpuSample, _past: GpuHistory, _processes: Iterable[ProcessSample], _t: float
+) -> str | None:
     """A frozen power reading may be many times the limit.
 
     The energy counter sums up the same reading.
@@ -305,7 +343,11 @@ class SanityFilter:
             if not rule.zeros_alone or getattr(gpu, key) == 0.0
         }
         doubts = {} if (doubt := _clock_doubt(gpu, past)) is None else {"sm_active_pct": doubt}
-        if not doubts and "util_pct" not in missing and busy_pct(gpu, gpu.util_pct, gpu.sm_active_pct) != gpu.util_pct:
+        if (
+            not doubts
+            and "util_pct" not in missing
+            and busy_pct(gpu, gpu.util_pct, gpu.sm_active_pct) != gpu.util_pct
+        ):
             doubts = {"util_pct": "SM says more"}
         if not missing and not doubts:
             return gpu
@@ -335,6 +377,11 @@ def _clock_doubt(gpu: GpuSample, past: GpuHistory) -> str | None:
     Activity is counted in cycles, so a share of cycles is not a share of time (open-gpu-kernel-modules#1122).
     """
     before, now = past.clock_before_mhz, past.clock_mhz
-    if before is None or now is None or gpu.sm_active_pct is None or abs(now - before) <= MOVED * max(now, before):
+    if (
+        before is None
+        or now is None
+        or gpu.sm_active_pct is None
+        or abs(now - before) <= MOVED * max(now, before)
+    ):
         return None
     return f"per cycle, clock {min(before, now):.0f}–{max(before, now):.0f} MHz"

@@ -274,7 +274,9 @@ class Signals(Struct, frozen=True):
     @property
     def waits_for(self) -> int | None:
         """Index of the straggler for which this GPU shows to wait."""
-        return self.peer.straggler if self.peer is not None and self.index in self.peer.waits else None
+        return (
+            self.peer.straggler if self.peer is not None and self.index in self.peer.waits else None
+        )
 
     @property
     def is_early(self) -> bool:

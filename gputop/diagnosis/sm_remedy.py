@@ -29,13 +29,16 @@ WITH_DCGM = (
     f"or gputop --perf: {RIGHT}"
 )
 WITH_DCGM_ALONE = (
-    "to measure SM here: run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE, or gputop --dcgmi where DCGM is installed"
+    "to measure SM here: run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE, or gputop --dcgmi where "
+    "DCGM is installed"
 )
 OF_INSTANCES = (
     "judge the MIG instances: the driver's own counters (GPM) answer for each of them on Hopper and newer, and "
     "dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE on any"
 )
-OF_THIS_INSTANCE = "to measure SM of this instance: run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE on the host"
+OF_THIS_INSTANCE = (
+    "to measure SM of this instance: run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE on the host"
+)
 NO_COUNTER = (
     "no tool reads SM activity of this chip: judge the job by its own speed (`w.step()` of `gputop.watch()` in its "
     "loop) or by a profiler's trace (`gputop trace FILE`)"
@@ -54,10 +57,20 @@ def how_to_measure(gpu: GpuSample) -> str:
     """How to have SM measured, in one line; never empty."""
     static = gpu.static
     lack = None if gpu.sm_lack is None else gpu.sm_lack.kind
-    return _advice(static.name, static.architecture, bool(static.mig_enabled), static.mig_parent is not None, lack)
+    return _advice(
+        static.name,
+        static.architecture,
+        bool(static.mig_enabled),
+        static.mig_parent is not None,
+        lack,
+    )
 
 
-WORKS_HARD, DRAWS_LITTLE, SAYS_NOTHING = "works hard", "draws little for a busy GPU", "says nothing of the work"
+WORKS_HARD, DRAWS_LITTLE, SAYS_NOTHING = (
+    "works hard",
+    "draws little for a busy GPU",
+    "says nothing of the work",
+)
 
 
 def power_word(gpu: GpuSample) -> str | None:
@@ -76,7 +89,11 @@ def power_word(gpu: GpuSample) -> str | None:
         or gpu.static.mig_enabled
     ):
         return None
-    if not gpu.power_w or not gpu.power_limit_w or gpu.power_w > thresholds.MOST_POWER * gpu.power_limit_w:
+    if (
+        not gpu.power_w
+        or not gpu.power_limit_w
+        or gpu.power_w > thresholds.MOST_POWER * gpu.power_limit_w
+    ):
         return None
     if (gpu.throttle_reasons or 0) & (THERMAL | HARDWARE_SLOWDOWN | POWER_BRAKE):
         return None
@@ -90,7 +107,9 @@ def power_word(gpu: GpuSample) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _advice(name: str, architecture: str | None, is_mig: bool, is_instance: bool, lack: LackKind | None) -> str:
+def _advice(
+    name: str, architecture: str | None, is_mig: bool, is_instance: bool, lack: LackKind | None
+) -> str:
     low = name.lower()
     if is_instance:
         return OF_THIS_INSTANCE

@@ -24,7 +24,9 @@ class StragglerDetector:
     def __init__(self) -> None:
         self._since: dict[tuple[str, int], float] = {}
 
-    def observe(self, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, Peer]:
+    def observe(
+        self, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]
+    ) -> dict[int, Peer]:
         """Return the straggler of each GPU's job by GPU index.
 
         MIG instances do not wait for each other.
@@ -33,7 +35,11 @@ class StragglerDetector:
         if len(signals) >= LEAST_GPUS:
             for s in signals:
                 tick = ticks.get(s.index)
-                is_judged = tick is not None and s.samples >= s.min_samples and s.gpu.static.mig_parent is None
+                is_judged = (
+                    tick is not None
+                    and s.samples >= s.min_samples
+                    and s.gpu.static.mig_parent is None
+                )
                 key = job_of(tick) if tick is not None and is_judged else None
                 if key is not None:
                     jobs.setdefault(key, []).append(s)

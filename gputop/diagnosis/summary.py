@@ -195,7 +195,9 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
         evidence=evidence,
         remedy=remedy,
         remedy_short=remedy_short,
-        other_badges=tuple(badge for badge in d.badges if badge is not leading and badge.id != d.verdict),
+        other_badges=tuple(
+            badge for badge in d.badges if badge is not leading and badge.id != d.verdict
+        ),
         notes=notes,
         owner=d.owner,
         since=d.began,
@@ -218,7 +220,11 @@ def number_words(number: Number | None) -> str:
     """
     if number is None:
         return ""
-    return f"{number.measure} n/a" if number.value is None else f"{number.measure} {number.value:.0f} {number.unit}"
+    return (
+        f"{number.measure} n/a"
+        if number.value is None
+        else f"{number.measure} {number.value:.0f} {number.unit}"
+    )
 
 
 def span_words(charged_s: float | None, lasted_s: float, *, whole: bool = False) -> str:
@@ -226,7 +232,11 @@ def span_words(charged_s: float | None, lasted_s: float, *, whole: bool = False)
 
     The duration alone where nothing was lost.
     """
-    return duration(lasted_s, whole=whole) if charged_s is None else duration_of(charged_s, lasted_s, whole=whole)
+    return (
+        duration(lasted_s, whole=whole)
+        if charged_s is None
+        else duration_of(charged_s, lasted_s, whole=whole)
+    )
 
 
 def since_words(told: GpuSummary, utc_offset_s: float | None = None, *, whole: bool = False) -> str:
@@ -237,13 +247,19 @@ def since_words(told: GpuSummary, utc_offset_s: float | None = None, *, whole: b
     A ``whole`` one has no decimals, so that a screen stays calm.
     """
     return (
-        "" if told.since is None
+        ""
+        if told.since is None
         else time_words(told.since, told.charged_s, told.lasted_s, utc_offset_s, whole=whole)
-    )  # fmt: skip
+    )
 
 
 def time_words(
-    since: float, charged_s: float | None, lasted_s: float, utc_offset_s: float | None = None, *, whole: bool = False
+    since: float,
+    charged_s: float | None,
+    lasted_s: float,
+    utc_offset_s: float | None = None,
+    *,
+    whole: bool = False,
 ) -> str:
     """The one form of a verdict's time, with the date from half a day on."""
     form = "%H:%M" if lasted_s < 12 * HOUR_S else "%b %d %H:%M"
@@ -272,12 +288,18 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
     if util is None:
         return STATE_WORDS["unmeasured"], "unknown"
     if util < QUIET_PCT:
-        held_bytes = sum(p.gpu_mem_bytes or 0.0 for p in processes if p.gpu == gpu.static.index and p.role == "gpu")
+        held_bytes = sum(
+            p.gpu_mem_bytes or 0.0
+            for p in processes
+            if p.gpu == gpu.static.index and p.role == "gpu"
+        )
         state: State = "idle_allocated" if held_bytes >= HELD_BYTES else "idle"
         return STATE_WORDS[state], ROLE_OF_STATE[state]
     if util < 100.0 - IDLE_PCT:
         return f"no kernel ran for {100.0 - util:.0f} % of the time", "waiting"
-    if has_low_clock(gpu) and not any(p.gpu == gpu.static.index and p.type == "G" for p in processes):
+    if has_low_clock(gpu) and not any(
+        p.gpu == gpu.static.index and p.type == "G" for p in processes
+    ):
         return LOW_CLOCK.title, "waiting"
     if sm is None:
         return f"busy, {STATE_WORDS['unmeasured']}: SM activity is not measured", "unknown"
@@ -297,7 +319,9 @@ def trouble(d: GpuDiagnosis) -> int | None:
     """
     if is_lost(d):
         return 0
-    if d.about is not None or any(badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges):
+    if d.about is not None or any(
+        badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges
+    ):
         return 1 + len(_RANKED_ROLES)
     role = summarize(d).role
     return 1 + _RANKED_ROLES.index(role) if role in _RANKED_ROLES else None
@@ -321,11 +345,16 @@ class WorstGpuSelector:
 
         None if no GPU is in trouble.
         """
-        ranked = {(d.uuid, d.verdict): (rank, d) for d in diagnoses if (rank := trouble(d)) is not None}
+        ranked = {
+            (d.uuid, d.verdict): (rank, d) for d in diagnoses if (rank := trouble(d)) is not None
+        }
         if not ranked:
             self._selected, self._worse_since = None, {}
             return None
-        by_severity = sorted(ranked, key=lambda key: (ranked[key][0], -ranked[key][1].charged_s, ranked[key][1].index))
+        by_severity = sorted(
+            ranked,
+            key=lambda key: (ranked[key][0], -ranked[key][1].charged_s, ranked[key][1].index),
+        )
         worst = by_severity[0]
         rank, selected = ranked.get(self._selected or worst, ranked[worst])
         if self._selected not in ranked or ranked[worst][0] < rank:
@@ -335,7 +364,9 @@ class WorstGpuSelector:
         worse = [
             key
             for key in by_severity
-            if key[0] != selected.uuid and ranked[key][0] == rank and ranked[key][1].charged_s >= least_lost_s
+            if key[0] != selected.uuid
+            and ranked[key][0] == rank
+            and ranked[key][1].charged_s >= least_lost_s
         ]
         self._worse_since = {uuid: self._worse_since.get(uuid, t) for uuid, _ in worse}
         lasting = next((key for key in worse if t - self._worse_since[key[0]] >= FOR_S), None)

@@ -22,7 +22,9 @@ from gputop.model.snapshot import GAP_INTERVALS
 
 RECENT_S = 600.0
 SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
-IDLE_CAUSES: Mapping[State, str] = MappingProxyType({"idle": IDLE.id, "idle_allocated": IDLE_HOLDING_MEMORY.id})
+IDLE_CAUSES: Mapping[State, str] = MappingProxyType(
+    {"idle": IDLE.id, "idle_allocated": IDLE_HOLDING_MEMORY.id}
+)
 """Causes of the time lost in a state, whatever verdict is shown: idle time before its verdict, or of low demand."""
 
 
@@ -112,7 +114,9 @@ class Ledger:
         span = self._recent_s
         if span <= 0.0:
             return Waste()
-        return Waste(span, max(0.0, self._recent_measured / span), max(0.0, self._recent_lost / span))
+        return Waste(
+            span, max(0.0, self._recent_measured / span), max(0.0, self._recent_lost / span)
+        )
 
 
 class RisingSums:

@@ -55,7 +55,9 @@ class Restart(Enum):
     FIRST_KERNELS = "the job runs its first kernels"
     GAP = "no sample for longer than the window; conditions stay, a gap is no information"
     PAUSE_ENDED = "the first kernel after a minute without any"
-    SM_SOURCE_CHANGED = "two sources of one metric never mix: only the counters' columns are dropped"
+    SM_SOURCE_CHANGED = (
+        "two sources of one metric never mix: only the counters' columns are dropped"
+    )
     CAUSE_CHANGED = "the last seconds contradict the window: only they are kept"
     TRAINING_BEGAN = "compiling and warming up were a part of the start"
 
@@ -89,7 +91,9 @@ class JobState:
 class WindowState:
     """The window, and what began with it."""
 
-    def __init__(self, conditions: Conditions | None = None, since: OngoingConditions | None = None) -> None:
+    def __init__(
+        self, conditions: Conditions | None = None, since: OngoingConditions | None = None
+    ) -> None:
         self.seconds: deque[Second] = deque()
         self.idle = IdleTime()
         self.runs = IdleRuns()

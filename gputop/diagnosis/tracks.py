@@ -124,7 +124,9 @@ class GpuTrack:
         self._restart(Restart.UNREADABLE)
         self.util_now = None
 
-    def observe(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None) -> Signals | None:
+    def observe(
+        self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None
+    ) -> Signals | None:
         """Return the signals at this moment, or None while util itself is not measured."""
         t, interval_s = now.t, now.interval_s
         since_last_s = interval_s if self._last_t is None else t - self._last_t
@@ -146,7 +148,9 @@ class GpuTrack:
             began = startup.began_to_train(t) if knows else None
         if measured is not None:
             used, total = memory_of(gpu, now.host)
-            self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
+            self._trend.observe(
+                t, measured.owners, None if total is None or used is None else total - used
+            )
             job.observe(t, measured)
 
         # What of the window no longer holds.
@@ -160,7 +164,12 @@ class GpuTrack:
             self.first_kernels_t = t
         elif since_last_s > WINDOW_S:
             self._restart(Restart.GAP, had_job=had_job)
-        elif pause is not None and pause.length_s > LONG_PAUSE_S and busy is not None and busy >= ZERO_UTIL:
+        elif (
+            pause is not None
+            and pause.length_s > LONG_PAUSE_S
+            and busy is not None
+            and busy >= ZERO_UTIL
+        ):
             self._restart(Restart.PAUSE_ENDED)
         if gpu.sm_source != self._sm_source:
             if self._sm_source in MEASURED:
@@ -192,7 +201,11 @@ class GpuTrack:
             self._attribute(second, idle_by, means.util_pct, measured)
         if util is not None:
             idle, part = 100.0 - util, 1.0 - exp(-dt / thresholds.DEMAND_SLOW_S)
-            self._slow_idle = idle if self._slow_idle is None else self._slow_idle + part * (idle - self._slow_idle)
+            self._slow_idle = (
+                idle
+                if self._slow_idle is None
+                else self._slow_idle + part * (idle - self._slow_idle)
+            )
         if means.util_pct is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
         return self._signals(now, gpu, NO_PROCESSES if tick is None else tick, sm_off, means)
@@ -202,8 +215,13 @@ class GpuTrack:
 
         Return True if the job that the window describes is over.
         """
-        pids, job = frozenset(p.pid for p in tick.owners) if tick is not None else frozenset(), self._job
-        is_over = bool(job.pids) and not pids & job.pids and (bool(pids) or t - job.seen_t >= JOB_GONE_S)
+        pids, job = (
+            frozenset(p.pid for p in tick.owners) if tick is not None else frozenset(),
+            self._job,
+        )
+        is_over = (
+            bool(job.pids) and not pids & job.pids and (bool(pids) or t - job.seen_t >= JOB_GONE_S)
+        )
         if is_over:
             self._job = JobState(pids)
         elif pids or not job.pids:
@@ -232,7 +250,9 @@ class GpuTrack:
         else:
             self._window = WindowState()
 
-    def _attribute(self, second: Second, ran: float, util: float | None, tick: GpuHostActivity) -> None:
+    def _attribute(
+        self, second: Second, ran: float, util: float | None, tick: GpuHostActivity
+    ) -> None:
         """Add the idle time of a sample.
 
         ``ran`` is the percentage of it in which kernels ran.
@@ -246,14 +266,20 @@ class GpuTrack:
                 feeding = set(without_bystanders([row.key for row in workers], named, every))
                 workers = [row for row in workers if row.key in feeding]
         counted = 1 if looks is None else max(1, looks.total)
-        self._window.idle.add(IdleSample(second.t, second.dt, ran, counted, second.host or HostMeans(), workers))
+        self._window.idle.add(
+            IdleSample(second.t, second.dt, ran, counted, second.host or HostMeans(), workers)
+        )
 
     def _has_cause_changed(self, second: Second) -> bool:
         """True if the last seconds clearly contradict the window."""
         t, window = second.t, self._window
         if self._changed_at is not None and t - self._changed_at < WINDOW_S:
             return False
-        if not window.seconds or t - window.seconds[0].t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
+        if (
+            not window.seconds
+            or t - window.seconds[0].t < CHANGE_S + BEFORE_S
+            or t - self._compared_at < COMPARE_S
+        ):
             return False
         self._compared_at = t
         seconds = [*[old for old in window.seconds if old.t > t - WINDOW_S + EPSILON_S], second]
@@ -265,13 +291,21 @@ class GpuTrack:
             return False
         before, now = [
             [
-                *[mean([None if s.host is None else getattr(s.host, name) for s in part], 1) for name in _COMPARED],
-                *[sum([getattr(s, name) for s in part]) / len(part) for name in ("most_disk", "most_network")],
+                *[
+                    mean([None if s.host is None else getattr(s.host, name) for s in part], 1)
+                    for name in _COMPARED
+                ],
+                *[
+                    sum([getattr(s, name) for s in part]) / len(part)
+                    for name in ("most_disk", "most_network")
+                ],
             ]
             for part in (seconds[:n], seconds[n:])
         ]
         pairs = zip(before, now, strict=True)
-        if any(old is not None and new is not None and abs(new - old) >= CLEARLY for old, new in pairs):
+        if any(
+            old is not None and new is not None and abs(new - old) >= CLEARLY for old, new in pairs
+        ):
             self._changed_at = t
             return True
         return False
@@ -295,7 +329,12 @@ class GpuTrack:
         return not self._window.seconds or gpu_means(self._window.seconds).sm is None
 
     def _signals(
-        self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity, sm_off: SmLack | None, means: GpuMeans
+        self,
+        now: TickContext,
+        gpu: GpuSample,
+        tick: GpuHostActivity,
+        sm_off: SmLack | None,
+        means: GpuMeans,
     ) -> Signals:
         t, interval_s, window, startup = now.t, now.interval_s, self._window, self._job.startup
         means = means._replace(sm=None) if sm_off else means
@@ -312,10 +351,13 @@ class GpuTrack:
                 window.conditions,
                 means,
                 util,
-                may_be_hollow=not now.listed if tick is NO_PROCESSES else tick.computing > 0 and not tick.renders,
+                may_be_hollow=not now.listed
+                if tick is NO_PROCESSES
+                else tick.computing > 0 and not tick.renders,
                 slow_idle=self._slow_idle if by_demand else None,
                 has_nvlink=bool(gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s),
-                limits_known=(gpu.throttle_reasons is not None or means.power is not None) and not tick.draws,
+                limits_known=(gpu.throttle_reasons is not None or means.power is not None)
+                and not tick.draws,
                 power_is_impossible=has_impossible_power(gpu),
             )
         since = window.since
@@ -329,7 +371,10 @@ class GpuTrack:
             gpu=-1,
             quiet_since=_since(since.quiet_since, quiet, oldest_t, before.quiet_since),
             little_tensor_since=_since(
-                since.little_tensor_since, window.conditions.little_tensor, oldest_t, before.little_tensor_since
+                since.little_tensor_since,
+                window.conditions.little_tensor,
+                oldest_t,
+                before.little_tensor_since,
             ),
             degraded_since=_since(since.degraded_since, bool(degraded), t, before.degraded_since),
         )
@@ -340,7 +385,9 @@ class GpuTrack:
             gpu=gpu,
             tick=tick,
             machine=now.host,
-            host=_too_old(now.host_age_s) if is_old else self._host_side(t, tick, now.host, run, util),
+            host=_too_old(now.host_age_s)
+            if is_old
+            else self._host_side(t, tick, now.host, run, util),
             samples=n,
             min_samples=min_samples,
             covered_s=t - oldest_t + interval_s,
@@ -377,13 +424,18 @@ class GpuTrack:
             fabric=now.fabric,
         )
 
-    def _host_side(self, t: float, tick: GpuHostActivity, host: HostSample, run: Pause | None, util: float) -> HostSide:
+    def _host_side(
+        self, t: float, tick: GpuHostActivity, host: HostSample, run: Pause | None, util: float
+    ) -> HostSide:
         """Host activity for this GPU over the window."""
         p, job, window = tick.primary, self._job, self._window
         seconds = evenly(list(window.seconds))
         loaders = len(tick.loaders)
         if not loaders:
-            loaders = ceil(sum([(second.host and second.host.loaders) or 0.0 for second in seconds]) / len(seconds))
+            loaders = ceil(
+                sum([(second.host and second.host.loaders) or 0.0 for second in seconds])
+                / len(seconds)
+            )
         pauses = window.runs.ended if run is None else (*window.runs.ended, run)
         is_idle = 100.0 - util >= thresholds.IDLE
         found, address, attribution = None, "", IdleAttribution()
@@ -410,7 +462,8 @@ class GpuTrack:
             accounted=window.idle.says_something,
             attribution=attribution,
             named=window.named if is_idle else frozenset(),
-            waits_known=not tick.loaders or any(loader.feed.network is not None for loader in tick.loaders),
+            waits_known=not tick.loaders
+            or any(loader.feed.network is not None for loader in tick.loaders),
             io_known=not tick.loaders or tick.read_bytes is not None,
             restarts=job.restarts.recent(t, pauses),
             born_kind=job.worker_kind,
@@ -418,14 +471,18 @@ class GpuTrack:
             main_state=job.main.state,
             worker_state=job.workers.state,
             outsiders=host.outsiders or (),
-            outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
+            outsider_cores=None
+            if host.cpu_outsiders_pct is None
+            else host.cpu_outsiders_pct / 100.0,
             cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,
         )
 
 
 def _too_old(age_s: float) -> HostSide:
     """Host side without any evidence: the process data are ``age_s`` old."""
-    return HostSide(reason=f"process data are {duration(age_s)} old: /proc does not answer", is_old=True)
+    return HostSide(
+        reason=f"process data are {duration(age_s)} old: /proc does not answer", is_old=True
+    )
 
 
 def _since(since: float | None, holds: bool, begin: float, before: float | None) -> float | None:

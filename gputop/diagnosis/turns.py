@@ -39,17 +39,26 @@ class TurnDetector:
     def __init__(self) -> None:
         self._samples: dict[str, deque[_Sample]] = {}
 
-    def observe(self, t: float, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]) -> dict[int, Turns]:
+    def observe(
+        self, t: float, signals: Sequence[Signals], ticks: Mapping[int, GpuHostActivity]
+    ) -> dict[int, Turns]:
         """Return the turns by the index of each GPU that takes part in them."""
         groups: dict[str, list[Signals]] = {}
         for s in signals:
             tick = ticks.get(s.index)
-            if tick is None or tick.primary is None or s.gpu.static.mig_parent is not None or not s.util_known:
+            if (
+                tick is None
+                or tick.primary is None
+                or s.gpu.static.mig_parent is not None
+                or not s.util_known
+            ):
                 continue
             for key in {f"pid {tick.primary.pid}", job_of(tick)}:
                 if key is not None:
                     groups.setdefault(key, []).append(s)
-        self._samples = {key: self._samples.get(key, deque()) for key, group in groups.items() if len(group) > 1}
+        self._samples = {
+            key: self._samples.get(key, deque()) for key, group in groups.items() if len(group) > 1
+        }
         turns_of_gpu: dict[int, Turns] = {}
         for key, samples in self._samples.items():
             group = groups[key]
@@ -61,7 +70,10 @@ class TurnDetector:
                 samples.append(_Sample(t, gpus, utils, sum(utils)))
             while samples and samples[0].t <= t - REMEMBERED_S:
                 samples.popleft()
-            if len(samples) >= group[0].min_samples and (turns := _turns(samples, group)) is not None:
+            if (
+                len(samples) >= group[0].min_samples
+                and (turns := _turns(samples, group)) is not None
+            ):
                 turns_of_gpu.update(dict.fromkeys(turns.gpus, turns))
         return turns_of_gpu
 
@@ -75,9 +87,10 @@ def _turns(samples: Sequence[_Sample], group: Sequence[Signals]) -> Turns | None
     values = [sample.utils for sample in samples]
     is_one_process = len({s.tick.pid for s in group}) == 1
     leaders = [
-        row.index(max(row)) for row, total in zip(values, sums, strict=True)
+        row.index(max(row))
+        for row, total in zip(values, sums, strict=True)
         if total >= WORKS_PCT and max(row) >= LEADS * total
-    ]  # fmt: skip
+    ]
     handovers = sum(before != now for before, now in pairwise(leaders))
     is_seen = (
         handovers >= LEAST_HANDOVERS
@@ -90,7 +103,8 @@ def _turns(samples: Sequence[_Sample], group: Sequence[Signals]) -> Turns | None
     means = [sum(column) / len(values) for column in zip(*values, strict=True)]
     if not is_seen and (
         mean < thresholds.TURNS_FAST_SUM
-        or sum(total >= thresholds.TURNS_FAST_SUM for total in sums) < thresholds.TURNS_SHARE * len(sums)
+        or sum(total >= thresholds.TURNS_FAST_SUM for total in sums)
+        < thresholds.TURNS_SHARE * len(sums)
         or min(means) < FAIR_SHARE * fair
         or any(s.conditions.flag is not None for s in group)
     ):
@@ -102,5 +116,8 @@ def _turns(samples: Sequence[_Sample], group: Sequence[Signals]) -> Turns | None
         is_seen=is_seen,
         is_one_process=is_one_process,
         has_nccl=all(s.tick.nccl for s in group),
-        serve=any(s.tick.server is not None or s.host.served or (s.host.mean.listens or 0.0) >= 0.5 for s in group),
+        serve=any(
+            s.tick.server is not None or s.host.served or (s.host.mean.listens or 0.0) >= 0.5
+            for s in group
+        ),
     )

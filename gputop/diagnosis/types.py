@@ -20,7 +20,14 @@ Role = Literal["work", "waiting", "not_working", "information", "unknown"]
 Change = tuple[float, str, Flag | None]
 """Unix time at which a verdict was first shown, the verdict, and its flag."""
 
-STATES: tuple[State, ...] = ("working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured")
+STATES: tuple[State, ...] = (
+    "working",
+    "busy_not_working",
+    "starved",
+    "idle_allocated",
+    "idle",
+    "unmeasured",
+)
 HOLDING_MEMORY = "holding memory"
 """The label under which idle GPUs with memory held are counted, apart from those that are free."""
 STATE_WORDS: Mapping[State, str] = MappingProxyType({
@@ -186,7 +193,10 @@ class GpuDiagnosis(Struct, frozen=True):
         ``str`` of the fields would be two thousand characters.
         """
         evidence = f": {self.evidence[0]}" if self.evidence else ""
-        return f"<GPU {self.index} {self.level}, {full_title(self.title, self.busy_not_working)}{evidence}>"
+        return (
+            f"<GPU {self.index} {self.level}, "
+            f"{full_title(self.title, self.busy_not_working)}{evidence}>"
+        )
 
 
 class VerdictChange(Struct, frozen=True):

@@ -46,20 +46,34 @@ class Findings:
         if verdict not in before:
             before[verdict] = self._add(
                 Finding(
-                    t, diagnosis.index, "verdict", diagnosis.verdict, diagnosis.level,
+                    t,
+                    diagnosis.index,
+                    "verdict",
+                    diagnosis.verdict,
+                    diagnosis.level,
                     diagnosis.plain_title,
-                    diagnosis.evidence[0] if diagnosis.evidence else "", diagnosis.remedy, diagnosis.busy_not_working,
+                    diagnosis.evidence[0] if diagnosis.evidence else "",
+                    diagnosis.remedy,
+                    diagnosis.busy_not_working,
                     role=role_of(diagnosis),
                 )
-            )  # fmt: skip
+            )
         for badge in diagnosis.badges:
             if ("badge", badge.id) not in before:
                 before[("badge", badge.id)] = self._add(
                     Finding(
-                        t, diagnosis.index, "badge", badge.id, badge.level, badge.title, badge.evidence, badge.remedy,
-                        sticky=badge.sticky, role=ROLE_OF_LEVEL[badge.level],
+                        t,
+                        diagnosis.index,
+                        "badge",
+                        badge.id,
+                        badge.level,
+                        badge.title,
+                        badge.evidence,
+                        badge.remedy,
+                        sticky=badge.sticky,
+                        role=ROLE_OF_LEVEL[badge.level],
                     )
-                )  # fmt: skip
+                )
 
     def forget(self, uuid: str) -> None:
         """Forget a GPU that is gone.

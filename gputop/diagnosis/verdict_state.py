@@ -19,7 +19,17 @@ from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.time_ledger import Ledger
 from gputop.diagnosis.tracks import GpuTrack
-from gputop.diagnosis.types import NO_HOST, Badge, Change, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
+from gputop.diagnosis.types import (
+    NO_HOST,
+    Badge,
+    Change,
+    Flag,
+    GpuDiagnosis,
+    GpuOwner,
+    Level,
+    Means,
+    State,
+)
 from gputop.diagnosis.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
 from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
@@ -27,7 +37,13 @@ from gputop.model.snapshot import GpuSample
 
 Key = tuple[str, str]
 """A verdict, and the group of its cause."""
-_SAME: dict[str | None, str] = {"queued": "cpu", "fetch": "network", "lock": "", "sleep": "", "unknown": ""}
+_SAME: dict[str | None, str] = {
+    "queued": "cpu",
+    "fetch": "network",
+    "lock": "",
+    "sleep": "",
+    "unknown": "",
+}
 
 
 def key_of(verdict: str, cause: Cause | None) -> Key:
@@ -146,19 +162,39 @@ class GpuState:
         """The diagnosis at Unix time ``t``."""
         rule, result, feeders = self._shown.rule, self._shown.result, self._shown.feeders
         flag, level = self._paint.shown
-        uuid, title, time = gpu.static.uuid, result.title or rule.title, ledger.time_of(gpu.static.uuid)
+        uuid, title, time = (
+            gpu.static.uuid,
+            result.title or rule.title,
+            ledger.time_of(gpu.static.uuid),
+        )
         remedy, remedy_short = result.remedy, result.remedy_short
         if remedy is None:
             values = ALL_LEFT if s is None else spares(s)
             remedy, remedy_short = rule.remedy.format(**values), rule.remedy_short.format(**values)
         lasted_s = max(self._lasted_s, result.for_s or 0.0)
         began = min(self._began, t - (result.for_s or 0.0))
-        score, reason = (None, result.evidence[0] if result.evidence else None) if s is None else efficiency(s)
+        score, reason = (
+            (None, result.evidence[0] if result.evidence else None) if s is None else efficiency(s)
+        )
         notes = result.notes if s is None else _notes(s, result, rule)
-        if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
-            notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
+        if (
+            s is not None
+            and s.changed_s is not None
+            and s.changed_s <= CHANGING_S
+            and self._doubted
+        ):
+            notes = (
+                f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before",
+                *notes,
+            )
         attribution = None
-        if s is not None and s.host.is_measured and s.util_known and s.idle >= IDLE_PCT and s.samples >= s.min_samples:
+        if (
+            s is not None
+            and s.host.is_measured
+            and s.util_known
+            and s.idle >= IDLE_PCT
+            and s.samples >= s.min_samples
+        ):
             attribution = attribute(s)
         return GpuDiagnosis(
             index=self.index,
@@ -190,7 +226,9 @@ class GpuState:
             feeders=feeders,
             means=None if s is None else _means(s),
             plain_title=result.plain_title or title,
-            host_reason=None if s is None or s.host.is_measured or not _asks_the_host(s) else s.host.reason,
+            host_reason=None
+            if s is None or s.host.is_measured or not _asks_the_host(s)
+            else s.host.reason,
             owner=owner,
             began=began,
             lasted_s=lasted_s,
@@ -208,18 +246,28 @@ class GpuState:
         # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.
         flag = s.flag if state == "busy_not_working" else None
         starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
-        offered = Candidate(rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None)
+        offered = Candidate(
+            rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None
+        )
         key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
-        is_soon = (s.begins and result.cause in SOON) or (s.is_early and SOON_SAMPLES * interval_s <= SOON_S)
+        is_soon = (s.begins and result.cause in SOON) or (
+            s.is_early and SOON_SAMPLES * interval_s <= SOON_S
+        )
         first_s = SOON_S if is_soon else FIRST_S
-        changed = self._verdict.vote(t, key, interval_s, first_s=first_s if shown[0] in UNDECIDED else None)
+        changed = self._verdict.vote(
+            t, key, interval_s, first_s=first_s if shown[0] in UNDECIDED else None
+        )
         shown = self._verdict.shown
         if changed:
             offer = offered if key == shown else self._offers[shown]
             self._offers.clear()
             # An idle GPU that gets another name has been so since before that name.
-            self._show(t, offer, goes_on=self._shown.result.for_s is not None and offer.result.for_s is not None)
+            self._show(
+                t,
+                offer,
+                goes_on=self._shown.result.for_s is not None and offer.result.for_s is not None,
+            )
         elif key == shown:
             self._shown = offered
             self._paint.vote(t, (flag, result.level), interval_s)
@@ -242,12 +290,17 @@ class GpuState:
         self._shown = offer
         self._paint = Debouncer((offer.flag, offer.result.level), t)
 
-    def _cannot_judge(self, t: float, gpu: GpuSample, *, all_lost: bool, has_instances: bool) -> None:
+    def _cannot_judge(
+        self, t: float, gpu: GpuSample, *, all_lost: bool, has_instances: bool
+    ) -> None:
         """Show a GPU that cannot be judged at once, with the reason."""
         health = self.track.health
         errors = (ECC, health.errors), (XID, health.xids)
         badges = [rule.badge("; ".join(words)) for rule, words in errors if words]
-        reason, title = gpu.unavailable.get("util_pct") or "util is not measured on this device", "no util: not judged"
+        reason, title = (
+            gpu.unavailable.get("util_pct") or "util is not measured on this device",
+            "no util: not judged",
+        )
         if gpu.lost_reason is not None:
             lost = lost_badge(gpu.lost_reason, all_at_once=all_lost)
             badges.insert(0, lost)
@@ -262,14 +315,24 @@ class GpuState:
             self._verdict.show(t, key_of(COLLECTING.id, None))
         self._verdict.forget()
         self._offers.clear()
-        result = RuleResult("grey", (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None)
+        result = RuleResult(
+            "grey", (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None
+        )
         self._show(t, Candidate(COLLECTING, result, None), goes_on=goes_on)
 
 
 def _means(s: Signals) -> Means:
     util, mean = s.util_pct if s.util_known else None, s.mean
     return Means(
-        s.samples, s.samples < s.min_samples, util, mean.sm, mean.occ, mean.tensor, mean.fp32, mean.fp64, mean.dram
+        s.samples,
+        s.samples < s.min_samples,
+        util,
+        mean.sm,
+        mean.occ,
+        mean.tensor,
+        mean.fp32,
+        mean.fp64,
+        mean.dram,
     )
 
 
@@ -281,9 +344,15 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
     if s.sm_off is not None:
         # A note need not repeat what the evidence and the remedy already say.
         is_mentioned = any(s.sm_off.words in line for line in result.evidence)
-        notes = (*notes, f"cannot say whether it really works: {s.sm_off.reason if is_mentioned else s.sm_off.words}")
+        notes = (
+            *notes,
+            f"cannot say whether it really works: {s.sm_off.reason if is_mentioned else s.sm_off.words}",
+        )
     if not s.util_known:
-        return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
+        return (
+            *notes,
+            "util is not measured on a MIG instance: starvation and busy-not-working are not judged",
+        )
     if not _asks_the_host(s):
         return notes
     if not s.host.is_measured:

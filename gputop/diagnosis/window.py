@@ -91,12 +91,18 @@ class GpuMeans(NamedTuple):
     @property
     def pcie_both_ways(self) -> float | None:
         """The less busy direction of the PCIe link, if both are known."""
-        return None if self.pcie_rx is None or self.pcie_tx is None else min(self.pcie_rx, self.pcie_tx)
+        return (
+            None
+            if self.pcie_rx is None or self.pcie_tx is None
+            else min(self.pcie_rx, self.pcie_tx)
+        )
 
     @property
     def pcie(self) -> float | None:
         """The busier direction of the PCIe link, as a share of its capacity."""
-        return max([share for share in (self.pcie_rx, self.pcie_tx) if share is not None], default=None)
+        return max(
+            [share for share in (self.pcie_rx, self.pcie_tx) if share is not None], default=None
+        )
 
 
 class Second(Struct, frozen=True):
@@ -126,19 +132,38 @@ class Second(Struct, frozen=True):
         return self.host is not None and self.host != before.host
 
 
-def second_of(t: float, dt: float, gpu: GpuSample, sm: float | None, tick: GpuHostActivity | None) -> Second:
+def second_of(
+    t: float, dt: float, gpu: GpuSample, sm: float | None, tick: GpuHostActivity | None
+) -> Second:
     """One sample; ``sm`` is None if it does not count, and ``tick`` if the processes were not read again."""
     if tick is None:
         return Second(t, dt, gpu_second(gpu, sm))
     values = [row.values for row in tick.rows if row.key >= 0]
     return Second(
-        t, dt, gpu_second(gpu, sm), host_second(tick), tick.rows, tick.ends,
-        max([v[DISK] for v in values], default=0.0) / 100.0, max([v[NETWORK] for v in values], default=0.0) / 100.0,
+        t,
+        dt,
+        gpu_second(gpu, sm),
+        host_second(tick),
+        tick.rows,
+        tick.ends,
+        max([v[DISK] for v in values], default=0.0) / 100.0,
+        max([v[NETWORK] for v in values], default=0.0) / 100.0,
         tick.primary is not None and tick.primary.feed_by == "main socket",
-    )  # fmt: skip
+    )
 
 
-ACTIVITY = ("sm", "occ", "tensor", "fp32", "fp64", "fp16", "integer", "dram", "util_with_sm", "util_with_dram")
+ACTIVITY = (
+    "sm",
+    "occ",
+    "tensor",
+    "fp32",
+    "fp64",
+    "fp16",
+    "integer",
+    "dram",
+    "util_with_sm",
+    "util_with_dram",
+)
 """What the profiling counters say."""
 WITHOUT_COUNTERS: dict[str, float | None] = dict.fromkeys((*ACTIVITY, "multiplexed"))
 STEADY_PCT, STEADY_S = 10.0, 4.0
@@ -194,7 +219,12 @@ def host_means(seconds: Iterable[Second], *, is_idle: bool = True) -> HostMeans:
     if is_idle:
         return HostMeans(*[mean(column, least) for column in zip(*rows, strict=True)])
     columns = zip(*map(_read_while_busy, rows), strict=True)
-    return HostMeans(**{name: mean(column, least) for name, column in zip(_READ_WHILE_BUSY, columns, strict=True)})
+    return HostMeans(
+        **{
+            name: mean(column, least)
+            for name, column in zip(_READ_WHILE_BUSY, columns, strict=True)
+        }
+    )
 
 
 def evenly(seconds: Sequence[Second]) -> Sequence[Second]:
@@ -240,16 +270,24 @@ def gpu_second(gpu: GpuSample, sm: float | None) -> GpuMeans:
             known(gpu.fp64_active_pct), known(gpu.fp16_active_pct), known(gpu.int_active_pct), dram,
             None if active is None else util, None if dram is None else util, 1.0 if is_missed(gpu) else None,
         )  # fmt: skip
-    nvlink = max([x for x in (gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s) if x is not None], default=None)
+    nvlink = max(
+        [x for x in (gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s) if x is not None],
+        default=None,
+    )
     capacity = pcie_capacity(gpu)
     return GpuMeans(  # type: ignore[call-arg] # as many counters as there are fields
-        util, *counters,  # type: ignore[arg-type]
-        _share(gpu.pcie_rx_bytes_per_s, capacity), _share(gpu.pcie_tx_bytes_per_s, capacity),
-        _share(nvlink, gpu.static.nvlink_peak_bytes_per_s), _share(gpu.power_w, gpu.power_limit_w),
+        util,
+        *counters,  # type: ignore[arg-type]
+        _share(gpu.pcie_rx_bytes_per_s, capacity),
+        _share(gpu.pcie_tx_bytes_per_s, capacity),
+        _share(nvlink, gpu.static.nvlink_peak_bytes_per_s),
+        _share(gpu.power_w, gpu.power_limit_w),
         _share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
-        float(util is not None and util >= LOUD_UTIL), float(bool(reasons & THERMAL)),
-        float(bool(reasons & POWER_BRAKE)), float(bool(reasons & POWER_CAP)),
-    )  # fmt: skip
+        float(util is not None and util >= LOUD_UTIL),
+        float(bool(reasons & THERMAL)),
+        float(bool(reasons & POWER_BRAKE)),
+        float(bool(reasons & POWER_CAP)),
+    )
 
 
 def _share(value: float | None, limit: float | None) -> float | None:

@@ -14,7 +14,15 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_activity import DISK, NETWORK, POLL, UNREAD, FeederRow, address_of, program_of
+from gputop.diagnosis.host_activity import (
+    DISK,
+    NETWORK,
+    POLL,
+    UNREAD,
+    FeederRow,
+    address_of,
+    program_of,
+)
 from gputop.diagnosis.window import Second
 from gputop.model.feeders import PIN_MEMORY_THREAD, Feeders, FeederShares, Via
 
@@ -78,7 +86,14 @@ def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
             rows_of.setdefault(row.key, []).append(row)
     return {
         key: WorkerShares(
-            key, rows, tuple([sum(column) / len(rows) for column in zip(*[row.values for row in rows], strict=True)])
+            key,
+            rows,
+            tuple(
+                [
+                    sum(column) / len(rows)
+                    for column in zip(*[row.values for row in rows], strict=True)
+                ]
+            ),
         )
         for key, rows in rows_of.items()
     }
@@ -97,7 +112,9 @@ def waited_for(seconds: Iterable[Second]) -> Counter[int]:
     return named
 
 
-def without_bystanders(keys: Iterable[int], named: Mapping[int, int], all_keys: Iterable[int]) -> list[int]:
+def without_bystanders(
+    keys: Iterable[int], named: Mapping[int, int], all_keys: Iterable[int]
+) -> list[int]:
     """Keys of the workers that the main thread may wait for.
 
     A line of children has its parent's key. Where the main thread was not seen waiting for any process with a row of
@@ -163,30 +180,50 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     if is_process:
         # A dataloader's workers share its work even while they idle; others that did nothing are no workers at all.
         peers = [
-            w for w in processes
-            if w.latest.kind == kind and (w is best or what == "workers" or 100.0 * w.useful >= DOES_SOMETHING)
-        ]  # fmt: skip
+            w
+            for w in processes
+            if w.latest.kind == kind
+            and (w is best or what == "workers" or 100.0 * w.useful >= DOES_SOMETHING)
+        ]
         if latest.resolved_by != PEER and any(w.latest.resolved_by == PEER for w in processes):
             # Others wait for it and share no work with it.
-            peers, what, kind = [w for w in peers if w.latest.resolved_by != PEER], "beside", ASKED_KIND
+            peers, what, kind = (
+                [w for w in peers if w.latest.resolved_by != PEER],
+                "beside",
+                ASKED_KIND,
+            )
         if what == "workers":
-            peers += _seldom_awaited([shares[key] for key in shares if key not in keys], best, awaited, least)
+            peers += _seldom_awaited(
+                [shares[key] for key in shares if key not in keys], best, awaited, least
+            )
     busiest = _mean([best])
     if any(row.resolved_by in PROOFS for row in best.rows):
         # The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
         late = busiest.poll + busiest.unread
         busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
-    parts: dict[Leading, float] = {"cpu": busiest.cpu, "disk": busiest.disk, "network": busiest.network}
+    parts: dict[Leading, float] = {
+        "cpu": busiest.cpu,
+        "disk": busiest.disk,
+        "network": busiest.network,
+    }
     leading = max(parts, key=lambda name: parts[name])
     leading = leading if parts[leading] > parts[before] + CLEARLY_AHEAD else before
-    places = {"cpu": (0, 1), "disk": (DISK,), "network": (NETWORK,)}[leading] if busiest.useful else (POLL,)
+    places = (
+        {"cpu": (0, 1), "disk": (DISK,), "network": (NETWORK,)}[leading]
+        if busiest.useful
+        else (POLL,)
+    )
     most = parts[leading] if busiest.useful else busiest.poll
     working = sum([w.useful >= HALF_AS_MUCH * best.useful for w in peers])
-    active = sum([sum([w.values[place] for place in places]) / 100.0 >= HALF_AS_MUCH * most for w in peers])
+    active = sum(
+        [sum([w.values[place] for place in places]) / 100.0 >= HALF_AS_MUCH * most for w in peers]
+    )
     peer_keys = {w.key for w in peers}
     last = sorted({second.t for second in seconds})[-LAST_SAMPLES:]
     newest = [second for second in seconds if second.t >= last[0]]
-    rows = max([[row for row in second.workers if row.key in peer_keys] for second in newest], key=len)
+    rows = max(
+        [[row for row in second.workers if row.key in peer_keys] for second in newest], key=len
+    )
     n = max(1, len(rows)) if is_process else latest.count
     if not is_process and _is_pin_memory(seconds):
         n, kind = 1, PIN_MEMORY_KIND
@@ -208,7 +245,9 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         feeder_kind=what,
         any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
         mount=p.mount,
-        address=next((address for row in reversed(best.rows) if (address := address_of(row.process))), ""),
+        address=next(
+            (address for row in reversed(best.rows) if (address := address_of(row.process))), ""
+        ),
         via=via if is_waited_for and via != "name" else None,
         cores=p.allowed_cores if is_process else None,
         name=program_of(p) if latest.feeder_kind in ("beside", "front") else "",
@@ -224,9 +263,10 @@ def _seldom_awaited(
     with it and wait for orders, where several do: a single one may be a tracker.
     """
     alike = [
-        w for w in others
+        w
+        for w in others
         if w.latest.kind == best.latest.kind and w.seen >= least and w.latest.resolved_by != PEER
-    ]  # fmt: skip
+    ]
     named = [w for w in alike if awaited.get(w.key, 0) > 0]
     started = [
         w
@@ -234,7 +274,8 @@ def _seldom_awaited(
         if w not in named
         and w.latest.resolved_by == TASK_QUEUE
         and w.latest.group == best.latest.group
-        and abs((w.latest.process.starttime or 0) - (best.latest.process.starttime or 0)) <= TOGETHER_TICKS
+        and abs((w.latest.process.starttime or 0) - (best.latest.process.starttime or 0))
+        <= TOGETHER_TICKS
     ]
     return [*named, *started] if named or len(started) > 1 else named
 
@@ -247,7 +288,12 @@ def _busiest(workers: list[WorkerShares]) -> WorkerShares:
     nearly = max([w.useful for w in workers]) - 0.01
     return max(
         [w for w in workers if w.useful >= nearly],
-        key=lambda w: (round(w.useful, 2), w.latest.resolved_by != PEER, round(w.values[POLL] / 100.0, 2), -abs(w.key)),
+        key=lambda w: (
+            round(w.useful, 2),
+            w.latest.resolved_by != PEER,
+            round(w.values[POLL] / 100.0, 2),
+            -abs(w.key),
+        ),
     )
 
 
@@ -257,4 +303,6 @@ def _mean(peers: Sequence[WorkerShares]) -> FeederShares:
     Sums of floats may err by a rounding.
     """
     columns = zip(*[worker.values for worker in peers], strict=True)
-    return FeederShares(*[min(1.0, max(0.0, sum(column) / len(peers) / 100.0)) for column in columns])
+    return FeederShares(
+        *[min(1.0, max(0.0, sum(column) / len(peers) / 100.0)) for column in columns]
+    )

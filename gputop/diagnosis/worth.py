@@ -30,7 +30,10 @@ class Worth(Struct, frozen=True):
         With its worth an hour at a price of a GPU-hour.
         """
         if self.speedup_at_most is not None:
-            share, bound = 1.0 - 1.0 / self.speedup_at_most, f"up to {self.speedup_at_most:.1f} × faster"
+            share, bound = (
+                1.0 - 1.0 / self.speedup_at_most,
+                f"up to {self.speedup_at_most:.1f} × faster",
+            )
             if self.speedup_at_most > MOST_SPEEDUP:
                 bound = f"over {MOST_SPEEDUP:.0f} × faster at best"
         elif self.unused_pct is not None:
@@ -49,7 +52,9 @@ def worth(state: State, lost_share: float | None) -> Worth:
         return NOTHING
     if state == "starved":
         return Worth(speedup_at_most=1.0 / (1.0 - min(lost_share, 1.0 - 1e-3)))
-    return Worth(unused_pct=100.0 * min(lost_share, 1.0)) if state == "busy_not_working" else NOTHING
+    return (
+        Worth(unused_pct=100.0 * min(lost_share, 1.0)) if state == "busy_not_working" else NOTHING
+    )
 
 
 def worth_of(d: GpuDiagnosis) -> Worth:

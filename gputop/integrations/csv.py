@@ -45,9 +45,13 @@ class CsvLog:
         try:
             with (
                 open(self._path, encoding="utf-8", newline="") as before,
-                open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="")
-                as after,
-            ):  # fmt: skip
+                open(
+                    os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
+                    "w",
+                    encoding="utf-8",
+                    newline="",
+                ) as after,
+            ):
                 writer, rows = csv.writer(after, lineterminator="\n"), csv.reader(before)
                 next(rows, None)
                 writer.writerow(columns)

@@ -31,7 +31,9 @@ class GputopCallback(Callback):  # type: ignore[misc]
     unless ``print_summary`` is False.
     """
 
-    def __init__(self, log_every: float = 10.0, *, print_summary: bool = True, **watch: Any) -> None:
+    def __init__(
+        self, log_every: float = 10.0, *, print_summary: bool = True, **watch: Any
+    ) -> None:
         super().__init__()
         self._options = {"log_every": log_every, **watch}
         self._print = print_summary
@@ -47,7 +49,9 @@ class GputopCallback(Callback):  # type: ignore[misc]
         self._watch = gputop.watch(**{**self._options, "log": loggers}).start()
         self._forget_profiler = _time_fetches(trainer.profiler, self._wait)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._watch.step(trainer.global_step, data_wait_s=self._wait.take())
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:

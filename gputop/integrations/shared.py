@@ -85,7 +85,9 @@ class VerdictTexts:
             error = error_of(partial(_log_texts, reporter, changed, step))
             if error is not None:
                 self._broken = True
-                NOTICES.warning("gputop: verdicts are not logged: %s", clean_text(error_words(error)))
+                NOTICES.warning(
+                    "gputop: verdicts are not logged: %s", clean_text(error_words(error))
+                )
         return self._latest
 
 

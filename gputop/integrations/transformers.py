@@ -43,8 +43,12 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
 
     def _lead(self, handler: CallbackHandler) -> None:
         """Move before all reporters, and around the fetch of a batch."""
-        others = [call for call in handler.callbacks if call is not self and not isinstance(call, _Fetch)]
-        self._reporters = [call for call in others if type(call).on_log is not TrainerCallback.on_log]
+        others = [
+            call for call in handler.callbacks if call is not self and not isinstance(call, _Fetch)
+        ]
+        self._reporters = [
+            call for call in others if type(call).on_log is not TrainerCallback.on_log
+        ]
         rest = [call for call in others if call not in self._reporters]
         fetch = _Fetch(self._wait)
         handler.callbacks = [fetch, *rest, self, *self._reporters, fetch]
@@ -60,19 +64,25 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
         self._watch.work(samples=args.train_batch_size * args.gradient_accumulation_steps)
         # Between several ranks the trainer also counts tokens, and waits for the others, before the step begins.
         asks_others = getattr(args, "average_tokens_across_devices", False) and args.world_size > 1
-        self._knows_wait = (_FETCHES_FIRST or args.gradient_accumulation_steps == 1) and not asks_others
+        self._knows_wait = (
+            _FETCHES_FIRST or args.gradient_accumulation_steps == 1
+        ) and not asks_others
         handler = calling(CallbackHandler)
         if handler is not None:
             self._lead(handler)
         elif not self._leads and state.is_world_process_zero:
-            NOTICES.warning("gputop: what this trainer reports to gets none of these numbers; use "
-                            "GputopCallback().attach(trainer) in place of callbacks=[...]")  # fmt: skip
+            NOTICES.warning(
+                "gputop: what this trainer reports to gets none of these numbers; use "
+                "GputopCallback().attach(trainer) in place of callbacks=[...]"
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         waited_s = self._wait.take()
         self._watch.step(state.global_step, data_wait_s=waited_s if self._knows_wait else None)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         if logs is None:
             return
         # The order of callbacks is the order of their registration: those after this one see these numbers too.

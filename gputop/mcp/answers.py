@@ -44,7 +44,9 @@ def _entry(key: str, value: Any) -> tuple[str, Any]:
         return key, labelled(value)
     if isinstance(value, Mapping):
         # Reasons by metric: the keys are gputop's, the texts are not.
-        return f"{key}{SUFFIX}", {str(name)[:MOST_TEXT]: labelled(text) for name, text in value.items()}
+        return f"{key}{SUFFIX}", {
+            str(name)[:MOST_TEXT]: labelled(text) for name, text in value.items()
+        }
     return f"{key}{SUFFIX}", labelled(value)
 
 
@@ -55,7 +57,9 @@ def _has_text(value: Any) -> bool:
     """
     if isinstance(value, Mapping):
         return bool(value) and all(isinstance(text, str) for text in value.values())
-    return isinstance(value, str) or (isinstance(value, (list, tuple)) and any(isinstance(v, str) for v in value))
+    return isinstance(value, str) or (
+        isinstance(value, (list, tuple)) and any(isinstance(v, str) for v in value)
+    )
 
 
 def compact(data: Any) -> str:
@@ -70,7 +74,9 @@ def compact(data: Any) -> str:
         data = _without_nulls(data)
         text = _json(data)
     while len(text.encode()) > MOST_BYTES:
-        found = max(_lists(data, ""), key=lambda one: (not one[1].endswith("gpus"), one[0]), default=None)
+        found = max(
+            _lists(data, ""), key=lambda one: (not one[1].endswith("gpus"), one[0]), default=None
+        )
         if found is None:
             raise Refused(f"the answer is larger than {MOST_BYTES} bytes")
         _, path, values = found
@@ -122,9 +128,15 @@ class Folders:
         """Return the path of a file or folder. Raises Refused."""
         for root in self._roots:
             path = os.path.realpath(os.path.join(root, name.replace("\0", "/")))
-            if path != root and os.path.commonpath((root, path)) == root and self._may_be_read(path, root):
+            if (
+                path != root
+                and os.path.commonpath((root, path)) == root
+                and self._may_be_read(path, root)
+            ):
                 return path
-        raise Refused(f"{clean_text(name)[:200]}: no such file below the folders that gputop mcp was given")
+        raise Refused(
+            f"{clean_text(name)[:200]}: no such file below the folders that gputop mcp was given"
+        )
 
     def _may_be_read(self, path: str, root: str) -> bool:
         """Return whether a path may be read.

@@ -11,7 +11,10 @@ from gputop.model.source import UsageError
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    text = "folders whose recordings, traces and memory snapshots may be asked about (default: this one)"
+    text = (
+        "folders whose recordings, traces and memory snapshots may be asked about (default: this "
+        "one)"
+    )
     command.add_argument("folders", nargs="*", default=["."], metavar="DIR", help=text)
 
 
@@ -24,7 +27,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.mcp.server import make_server
 
     named = getattr(args, "config", None)
-    options = [*(["--redact"] if settings.redact else []), *([f"--config={os.path.abspath(named)}"] if named else [])]
+    options = [
+        *(["--redact"] if settings.redact else []),
+        *([f"--config={os.path.abspath(named)}"] if named else []),
+    ]
     try:
         server = make_server(args.folders or ["."], options)
     except Refused as error:

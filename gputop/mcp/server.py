@@ -41,13 +41,18 @@ class StrictServer(MCPServer):
             known = tool.input_schema.get("properties", {})
             if tool.name == name and (unknown := sorted({*arguments} - {*known})):
                 words = clean_text(", ".join(unknown))[:200]
-                raise ToolError(f"{name} takes no {words}; it takes {', '.join(known) or 'no arguments'}")
+                raise ToolError(
+                    f"{name} takes no {words}; it takes {', '.join(known) or 'no arguments'}"
+                )
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
-            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.__cause__.errors()]
+            wrong = [
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
+                for each in error.__cause__.errors()
+            ]
             raise ToolError(f"{name}: {clean_text('; '.join(wrong))[:500]}") from None
 
 
@@ -67,11 +72,15 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
         """
         try:
             paths = [allowed.file(name) for name in files]
-            done = finished(our_program("gputop.cli", *words, *paths, "--json", *options), ours(), LIMIT_S)
+            done = finished(
+                our_program("gputop.cli", *words, *paths, "--json", *options), ours(), LIMIT_S
+            )
             if not done.stdout.startswith("{"):
                 lines = done.stderr.strip().splitlines() or ["no result"]
                 # The line may quote the file.
-                raise Refused(f"failed; stderr_untrusted: {allowed.relative(clean_text(lines[-1]))[:300]}")
+                raise Refused(
+                    f"failed; stderr_untrusted: {allowed.relative(clean_text(lines[-1]))[:300]}"
+                )
             return compact(labelled(allowed.relative(json.loads(done.stdout))))
         except TooLate:
             raise ToolError(f"{words[0]} did not end within {LIMIT_S:.0f} s") from None
@@ -79,20 +88,28 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
             raise ToolError(str(error)) from None
 
     @tool
-    def snapshot(gpus: Annotated[str, Field(description="GPUs by index, such as 0,3; all without it")] = "") -> str:
+    def snapshot(
+        gpus: Annotated[str, Field(description="GPUs by index, such as 0,3; all without it")] = "",
+    ) -> str:
         """Return the numbers of each GPU now, and the processes on them."""
         return answer("once", f"--gpus={gpus}")
 
     @tool
     def diagnose(
-        file: Annotated[str, Field(description="a recording; without it this machine is watched")] = "",
-        seconds: Annotated[float, Field(description="how long to watch", ge=2, le=MOST_WATCH_S)] = 12.0,
+        file: Annotated[
+            str, Field(description="a recording; without it this machine is watched")
+        ] = "",
+        seconds: Annotated[
+            float, Field(description="how long to watch", ge=2, le=MOST_WATCH_S)
+        ] = 12.0,
     ) -> str:
         """Return each GPU's verdict with evidence and remedy.
 
         Diagnoses live, or at the end of a recording.
         """
-        return answer("diagnose", files=[file]) if file else answer("diagnose", f"--for={seconds:g}s")
+        return (
+            answer("diagnose", files=[file]) if file else answer("diagnose", f"--for={seconds:g}s")
+        )
 
     @tool
     def report(file: File) -> str:
@@ -106,10 +123,15 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
 
     @tool
     def trace(
-        file: Trace, after: Annotated[str, Field(description="a second trace, to compare the first with")] = ""
+        file: Trace,
+        after: Annotated[str, Field(description="a second trace, to compare the first with")] = "",
     ) -> str:
         """Return where a step's time went, or what differs between two traces."""
-        return answer("trace", "--compare", files=[file, after]) if after else answer("trace", files=[file])
+        return (
+            answer("trace", "--compare", files=[file, after])
+            if after
+            else answer("trace", files=[file])
+        )
 
     @tool
     def memory(file: Annotated[str, Field(description="a memory snapshot of PyTorch")]) -> str:

@@ -24,7 +24,11 @@ def mig_share(name: str) -> float | None:
     ``3g.40gb`` is 3 of 7; None for a name without a profile.
     """
     profile = re.search(r"(?:^|\s)(?:\dc\.)?(\d)g\.\d+gb", name)
-    return int(profile[1]) / (4 if any(card in name for card in OF_FOUR) else SLICES) if profile else None
+    return (
+        int(profile[1]) / (4 if any(card in name for card in OF_FOUR) else SLICES)
+        if profile
+        else None
+    )
 
 
 def card_shares(gpus: Iterable[GpuStatic]) -> dict[str, float]:

@@ -10,7 +10,9 @@ from gputop.model.bounds import MOST_TEXT
 
 # ``re`` compiles and caches them on first use. Few texts need them, so the start does not wait for compilation.
 _SPACES = r"[\t\n\v\f\r]"
-_UNPRINTABLE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+_UNPRINTABLE = (
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 def clean_text(text: str) -> str:
@@ -31,7 +33,17 @@ def is_terminal_safe(char: str) -> bool:
     category = unicodedata.category(char)
     if category[0] in "CM" or (category[0] == "Z" and char != " "):
         return False
-    return unicodedata.bidirectional(char) not in ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI")
+    return unicodedata.bidirectional(char) not in (
+        "R",
+        "AL",
+        "AN",
+        "RLE",
+        "RLO",
+        "RLI",
+        "LRE",
+        "LRO",
+        "LRI",
+    )
 
 
 @lru_cache(maxsize=512)
@@ -42,7 +54,9 @@ def terminal_safe(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)
+    return "".join(
+        char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text
+    )
 
 
 def csv_cell(value: object) -> object:
@@ -61,7 +75,9 @@ def error_words(error: BaseException) -> str:
     return clean_text(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
 
 
-def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_words: bool = False) -> list[str]:
+def wrapped(
+    text: str, width: int, first: str = "", further: str = "", *, whole_words: bool = False
+) -> list[str]:
     """Wrap prose to lines of ``width`` characters; none if empty.
 
     Options and names are not broken at their hyphens. The first line begins with ``first``, the others with

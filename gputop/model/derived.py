@@ -70,8 +70,17 @@ def lacks_sm(gpu: GpuSample) -> bool:
 
     The source in use measures other counters of this GPU.
     """
-    others = (gpu.tensor_active_pct, gpu.dram_active_pct, gpu.sm_occupancy_pct, gpu.graphics_active_pct)
-    return gpu.sm_active_pct is None and gpu.sm_lack is not None and any(value is not None for value in others)
+    others = (
+        gpu.tensor_active_pct,
+        gpu.dram_active_pct,
+        gpu.sm_occupancy_pct,
+        gpu.graphics_active_pct,
+    )
+    return (
+        gpu.sm_active_pct is None
+        and gpu.sm_lack is not None
+        and any(value is not None for value in others)
+    )
 
 
 def gap_pct(gpu: GpuSample) -> float | None:

@@ -18,7 +18,9 @@ def step_time(value: float) -> str:
 
 def per_second(value: float) -> str:
     """Format a step rate without its unit: ``0.71``, ``124``."""
-    return f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
+    return (
+        f"{value:.{0 if value >= 99.5 else 1 if value >= 0.995 else 2 if value >= 0.0995 else 3}f}"
+    )
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
@@ -27,7 +29,11 @@ def duration(seconds: float, *, whole: bool = False) -> str:
     A ``whole`` one has no decimals, so that it seldom changes.
     """
     unit = _unit(seconds)
-    return f"{seconds / _SECONDS_IN[unit]:.0f} {unit}" if whole else f"{_in_unit(seconds, unit, seconds)} {unit}"
+    return (
+        f"{seconds / _SECONDS_IN[unit]:.0f} {unit}"
+        if whole
+        else f"{_in_unit(seconds, unit, seconds)} {unit}"
+    )
 
 
 def duration_of(part_s: float, whole_s: float, *, whole: bool = False) -> str:
@@ -72,7 +78,11 @@ def elapsed(seconds: float | None, width: int = 0) -> str:
     if seconds is None:
         return f"{NOT_MEASURED:>{width}}"
     hours, rest = divmod(max(0, int(seconds)), 3600)
-    text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours < 100 else f"{hours // 24}d {hours % 24:02d}h"
+    text = (
+        f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+        if hours < 100
+        else f"{hours // 24}d {hours % 24:02d}h"
+    )
     return f"{text:>{width}}"
 
 

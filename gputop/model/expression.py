@@ -92,7 +92,9 @@ class Term(Struct, frozen=True):
         if value is None:
             return None
         if isinstance(value, (int, float)):
-            holds = any(_compares(self.operator, value, float(bound), exactly) for bound in self.values)
+            holds = any(
+                _compares(self.operator, value, float(bound), exactly) for bound in self.values
+            )
         else:
             holds = _matches(value, self.operator, self.values) is not (self.operator == "!=")
         return holds is not self.negated
@@ -163,7 +165,9 @@ def _compares(operator: Operator, a: float, b: float, exactly: bool) -> bool:
     return is_equal is not (operator == "!=")
 
 
-def _matches(texts: Sequence[str], operator: Operator, wanted_texts: tuple[float | str, ...]) -> bool:
+def _matches(
+    texts: Sequence[str], operator: Operator, wanted_texts: tuple[float | str, ...]
+) -> bool:
     """Return whether any text matches a wanted lower-case text.
 
     ``~`` matches anywhere; ``:`` and ``=`` match the whole text or one of its words (``job:8821``).
@@ -196,7 +200,9 @@ class _Parser:
                 continue
             term = _TERM.match(self._text, place)
             assert term is not None, "it matches an empty text, too"
-            alternatives[-1].append(self._term(term) if term["name"] is None else self._comparison(term))
+            alternatives[-1].append(
+                self._term(term) if term["name"] is None else self._comparison(term)
+            )
             joint, place = "", term.end()
         if joint:
             raise ExpressionError(f"a term is missing after {joint}", len(self._text))
@@ -204,7 +210,9 @@ class _Parser:
 
     def _term(self, term: re.Match[str]) -> Term:
         """Return the search for a text. Raises ExpressionError."""
-        value = _value(term, "! needs a term after it" if term["negated"] else "a term is missing here").lower()
+        value = _value(
+            term, "! needs a term after it" if term["negated"] else "a term is missing here"
+        ).lower()
         if self._vocabulary.searches:
             return Term("", "~", (value,), bool(term["negated"]))
         raise ExpressionError(self._without_operator(value), term.end("negated"))
@@ -219,17 +227,30 @@ class _Parser:
         operator: Operator = "=" if term["operator"] == "==" else term["operator"]  # type: ignore[assignment]
         unit = words.units[field]
         if unit != "text":
-            return Term(field, operator, tuple(_number(part, unit, place) for part in value.split(",")), negated)
+            return Term(
+                field,
+                operator,
+                tuple(_number(part, unit, place) for part in value.split(",")),
+                negated,
+            )
         if operator in _ORDERS:
             raise ExpressionError(f"{name} is a text: use {name}:… or {name}~…", begin)
-        texts = (value.lower(),) if term["quote"] else tuple(part for part in value.lower().split(",") if part)
+        texts = (
+            (value.lower(),)
+            if term["quote"]
+            else tuple(part for part in value.lower().split(",") if part)
+        )
         if not texts:
             raise ExpressionError("a value is missing", place)
         for text in texts:
             if field in words.ids and text not in words.ids[field]:
-                raise ExpressionError(f"there is no {field} {text}{self._hint_for(field, text)}", begin)
+                raise ExpressionError(
+                    f"there is no {field} {text}{self._hint_for(field, text)}", begin
+                )
         # A verdict matches by any of its words, in any order.
-        return Term(field, "~" if field in words.loose and operator == ":" else operator, texts, negated)
+        return Term(
+            field, "~" if field in words.loose and operator == ":" else operator, texts, negated
+        )
 
     def _without_operator(self, word: str) -> str:
         """Return the error message for a word without an operator.
@@ -248,7 +269,10 @@ class _Parser:
         words = self._vocabulary
         if name in words.not_comparable:
             return f"{name} is {words.not_comparable[name]}"
-        return f"there is no field {name}{nearest(name, [*words.aliases, *words.units], words.otherwise)}"
+        return (
+            "there is no field "
+            f"{name}{nearest(name, [*words.aliases, *words.units], words.otherwise)}"
+        )
 
     def _hint_for(self, field: str, value: str) -> str:
         """Return a hint for a value that its field lacks."""

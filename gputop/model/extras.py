@@ -49,7 +49,9 @@ def _origin() -> str | None:
     if os.path.exists(os.path.join(CHECKOUT, "pyproject.toml")):
         return CHECKOUT
     try:  # PEP 610: written by pip, pipx and uv for whatever was not installed by its name alone
-        record = json.loads(metadata.distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+        record = json.loads(
+            metadata.distribution(DISTRIBUTION).read_text("direct_url.json") or "{}"
+        )
         url = urlsplit(record.get("url", ""))
     except (metadata.PackageNotFoundError, ValueError, AttributeError):
         return None

@@ -57,7 +57,11 @@ FEATURE_COMMANDS: Mapping[str, Command] = {
 # fmt: on
 KEY_TABLES = {"In `gputop fleet`: ": "features.fleet.fleet_view:FLEET_KEYS"}
 """Tables of keys by the prefix for the titles of their sections."""
-PICTURES = {"fleet": Picture("features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_run:fleet_rows")}
+PICTURES = {
+    "fleet": Picture(
+        "features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_run:fleet_rows"
+    )
+}
 ALERT_FAULTS = "features.alerts.alert_table:faults"
 """``function(tables)`` that returns a line for each mistake in the setting."""
 ALERT_EXAMPLES = "features.alerts.alert_table:examples"

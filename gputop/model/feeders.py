@@ -161,7 +161,11 @@ class Feeders(Struct, frozen=True):
 
         The pid is negative if the feeder is the threads or children of that process.
         """
-        return -self.pid if self.pid is not None and self.feeder_kind in ("threads", "children") else self.pid
+        return (
+            -self.pid
+            if self.pid is not None and self.feeder_kind in ("threads", "children")
+            else self.pid
+        )
 
 
 class MainWaits(Struct, frozen=True):

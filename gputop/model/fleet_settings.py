@@ -41,14 +41,19 @@ def fault_of(clusters: Mapping[str, Table]) -> str | None:
 
     Addresses are not quoted: they may hold passwords.
     """
-    return next((fault for name, fields in clusters.items() if (fault := _fault(name, fields))), None)
+    return next(
+        (fault for name, fields in clusters.items() if (fault := _fault(name, fields))), None
+    )
 
 
 def _fault(name: str, fields: Table) -> str | None:
     """Return the first mistake in one table."""
     table = f"[fleet.{name}]"
     if not _NAME.fullmatch(name):
-        return f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
+        return (
+            f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and "
+            "hyphens"
+        )
     for field in fields:
         if field not in FIELDS:
             hint = nearest(field, FIELDS, f"it takes {', '.join(FIELDS)}")
@@ -64,7 +69,10 @@ def _fault(name: str, fields: Table) -> str | None:
     if not re.match(r"https?://[^/]", url):
         return f"{table}: url must begin with http:// or https://"
     if "@" in url.partition("://")[2].partition("/")[0]:
-        return f"{table}: no user or password in the url: put them into a file, header_file or token_file"
+        return (
+            f"{table}: no user or password in the url: put them into a file, header_file or "
+            "token_file"
+        )
     return None
 
 

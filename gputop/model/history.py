@@ -112,12 +112,18 @@ class _Track:
         """Names whose line broke within the current minute: its mean would mix two sources."""
 
     def push(
-        self, t: float, values: Mapping[str, float | None], interval_s: float, broken: frozenset[str] = frozenset()
+        self,
+        t: float,
+        values: Mapping[str, float | None],
+        interval_s: float,
+        broken: frozenset[str] = frozenset(),
     ) -> None:
         minute, fast = floor(t / MINUTE_S), self.fast
         if self.minute is not None and minute != self.minute:
             self._add_up()
-            means = {name: total / n for name, (n, total) in self.sums.items() if name not in self.broken}
+            means = {
+                name: total / n for name, (n, total) in self.sums.items() if name not in self.broken
+            }
             self.minutes.push((self.minute + 1) * MINUTE_S, means, MINUTE_S)
             self.sums.clear()
             self.broken = frozenset()
@@ -160,9 +166,13 @@ class History:
         """Marks in charts: time, key (None for all), text."""
 
     def add(
-        self, t: float, key: Hashable, values: Mapping[str, float | None], interval_s: float | None = None,
+        self,
+        t: float,
+        key: Hashable,
+        values: Mapping[str, float | None],
+        interval_s: float | None = None,
         broken: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Append one sample.
 
         Times must not run backwards within a key; the monitor starts afresh when they do. ``interval_s`` is the
@@ -195,7 +205,9 @@ class History:
 
         Includes marks of one key, and marks that concern all keys.
         """
-        return [(t, text) for t, owner, text in self.marks if owner in (None, key) and begin <= t <= end]
+        return [
+            (t, text) for t, owner, text in self.marks if owner in (None, key) and begin <= t <= end
+        ]
 
     def forget(self, key: Hashable) -> None:
         """Drop everything under a key."""
@@ -211,7 +223,9 @@ class History:
         track = self._tracks.get(key)
         if track is None or self.latest_t is None:
             return 0.0
-        return self.latest_t - next((track.fast.times[i] for i in track.fast.since(0)), self.latest_t)
+        return self.latest_t - next(
+            (track.fast.times[i] for i in track.fast.since(0)), self.latest_t
+        )
 
     def recent(self, key: Hashable, name: str, seconds: float) -> list[tuple[float, float | None]]:
         """Return recent full-rate times and values, oldest first.
@@ -224,7 +238,11 @@ class History:
             return []
         times = track.fast.times
         begin = self.latest_t - seconds
-        return [(times[i], None if isnan(values[i]) else values[i]) for i in track.fast.since(0) if times[i] > begin]
+        return [
+            (times[i], None if isnan(values[i]) else values[i])
+            for i in track.fast.since(0)
+            if times[i] > begin
+        ]
 
     def columns(self, key: Hashable, name: str, width_s: float, count: int) -> list[float | None]:
         """Return the newest ``count`` columns of a chart.
@@ -253,7 +271,9 @@ class History:
         means = chart.newest(last, count)
         for begin, end, names in track.breaks:
             if name in names:
-                for i in range(max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1):
+                for i in range(
+                    max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1
+                ):
                     means[i - first] = None
         return means
 
@@ -261,7 +281,9 @@ class History:
         """Drop unused charts before another one is kept."""
         if len(self._charts) >= BUSY_CHARTS and self.latest_t is not None:
             begin = self.latest_t - UNUSED_S
-            self._charts = {name: chart for name, chart in self._charts.items() if chart.used_t >= begin}
+            self._charts = {
+                name: chart for name, chart in self._charts.items() if chart.used_t >= begin
+            }
 
     def _cover_minutes(self, chart: _Columns, track: _Track, name: str, begin: float) -> None:
         values = track.minutes.series(name)

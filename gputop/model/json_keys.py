@@ -25,7 +25,10 @@ def _sample_keys(kind: type[Struct]) -> Iterator[tuple[str, Callable[[Struct], A
         if not metric.field:
             yield metric.key, attrgetter(metric.path or metric.key)
         else:
-            yield metric.field, attrgetter(f"static.{metric.field}" if metric.path else metric.field)
+            yield (
+                metric.field,
+                attrgetter(f"static.{metric.field}" if metric.path else metric.field),
+            )
     yield "unavailable", attrgetter("unavailable")
 
 
@@ -42,7 +45,9 @@ def json_keys(struct: Struct) -> dict[str, Any]:
 
     The key ``doubts`` is present if there are any.
     """
-    readers = _READERS.get(type(struct)) or {name: attrgetter(name) for name in struct.__struct_fields__}
+    readers = _READERS.get(type(struct)) or {
+        name: attrgetter(name) for name in struct.__struct_fields__
+    }
     data = {key: _plain(read(struct)) for key, read in readers.items()}
     if isinstance(struct, GpuSample) and struct.doubts:
         data["doubts"] = dict(struct.doubts)

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 
 from gputop.model.sm import SM_SOURCES
 
-Unit = Literal["pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "flags", "bool", "text", "id"]
+Unit = Literal[
+    "pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "flags", "bool", "text", "id"
+]
 Kind = Literal["gauge", "counter", "ratio", "fact"]
 
 
@@ -57,7 +59,11 @@ class Metric(Struct, frozen=True):
 
         NaN never does.
         """
-        return value == value and (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+        return (
+            value == value
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+        )
 
     def believed(self, value: float) -> float | None:
         """Return a plausible value; None for an impossible one.
@@ -78,10 +84,21 @@ _UNITS: Mapping[str, Unit] = {
 
 
 def _row(
-    kind: Kind, key: str, label: str, definition: str, origin: str | None = None, *, unit: Unit | None = None,
-    dcgm: str | None = None, part: str = "", history: bool = False, seldom: bool = False,
-    glossary: bool = False, activity: bool = False, field: str = "",
-) -> Metric:  # fmt: skip
+    kind: Kind,
+    key: str,
+    label: str,
+    definition: str,
+    origin: str | None = None,
+    *,
+    unit: Unit | None = None,
+    dcgm: str | None = None,
+    part: str = "",
+    history: bool = False,
+    seldom: bool = False,
+    glossary: bool = False,
+    activity: bool = False,
+    field: str = "",
+) -> Metric:
     """Return a metric.
 
     Its unit, if not given, follows from the end of its key; otherwise facts are texts and numbers are counts. ``dcgm``
@@ -90,15 +107,29 @@ def _row(
     usual: Unit = "text" if kind == "fact" else "count"
     by_end: Unit = next((known for end, known in _UNITS.items() if key.endswith(end)), usual)
     return Metric(
-        key, unit or by_end, label, definition,
-        dcgm and f"DCGM_FI_{dcgm}", origin, kind, None if kind == "fact" else 0.0, 100.0 if kind == "ratio" else None,
-        history, seldom, glossary, activity, part and f"{part}.{key}", field,
-    )  # fmt: skip
+        key,
+        unit or by_end,
+        label,
+        definition,
+        dcgm and f"DCGM_FI_{dcgm}",
+        origin,
+        kind,
+        None if kind == "fact" else 0.0,
+        100.0 if kind == "ratio" else None,
+        history,
+        seldom,
+        glossary,
+        activity,
+        part and f"{part}.{key}",
+        field,
+    )
 
 
 def _share(key: str, label: str, definition: str, origin: str) -> Metric:
     """Return the time spent in a state: ``feed_run_pct`` is the ``run`` of a process's ``feed``."""
-    return replace(_ratio(key, label, definition, origin), path=key.removesuffix("_pct").replace("_", ".", 1))
+    return replace(
+        _ratio(key, label, definition, origin), path=key.removesuffix("_pct").replace("_", ".", 1)
+    )
 
 
 def _by_key(*metrics: Metric) -> dict[str, Metric]:

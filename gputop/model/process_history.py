@@ -35,12 +35,16 @@ class ProcessHistory:
         """Unix time of the newest values."""
         return self._history.latest_t
 
-    def observe(self, t: float, processes: Sequence[ProcessSample], interval_s: float = 1.0) -> None:
+    def observe(
+        self, t: float, processes: Sequence[ProcessSample], interval_s: float = 1.0
+    ) -> None:
         """Add one snapshot's processes; ``interval_s`` is the snapshot's.
 
         Times must not run backwards; the monitor starts afresh when they do.
         """
-        if t - self._t < LEAST_STEP_S or (processes and processes[0].unavailable.get("state") == NOT_READ_YET):
+        if t - self._t < LEAST_STEP_S or (
+            processes and processes[0].unavailable.get("state") == NOT_READ_YET
+        ):
             # Processes not yet read from /proc have no start time: their series could belong to another process.
             return
         self._t = t
@@ -75,7 +79,10 @@ class ProcessHistory:
         """
         while self._last_seen_t:
             key = next(iter(self._last_seen_t))
-            if len(self._last_seen_t) <= MOST_PROCESSES and t - self._last_seen_t[key] <= KEPT_AFTER_END_S:
+            if (
+                len(self._last_seen_t) <= MOST_PROCESSES
+                and t - self._last_seen_t[key] <= KEPT_AFTER_END_S
+            ):
                 return
             del self._last_seen_t[key]
             self._history.forget(key)
@@ -99,5 +106,7 @@ def _values(p: ProcessSample) -> dict[str, float | None]:
             values["on_network_pct"] = 100.0 if on_network else 0.0
             # The state is momentary, run and wait are shares of the whole interval: the process slept for the rest.
             rest = max(0.0, 100.0 - (p.run_pct or 0.0) - (p.wait_pct or 0.0))
-            values["asleep_pct"] = rest if p.state == "S" and not in_disk and not on_network else 0.0
+            values["asleep_pct"] = (
+                rest if p.state == "S" and not in_disk and not on_network else 0.0
+            )
     return values

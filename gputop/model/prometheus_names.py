@@ -14,7 +14,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE, Metric, Unit
+from gputop.model.metrics import (
+    GPU_METRICS,
+    HOST_METRICS,
+    PROCESS_METRICS,
+    SM_PROVENANCE,
+    Metric,
+    Unit,
+)
 
 Subject = Literal["gpu", "host", "process"]
 
@@ -74,13 +81,22 @@ def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
     text = metric.definition.replace("percent of one core", "as a share of one core")
     kind: Literal["gauge", "counter"] = "counter" if metric.kind == "counter" else "gauge"
     if (clock := _CLOCK.fullmatch(name)) is not None:
-        labels, name, text = (("domain", clock[1]),), clock[2], f"clock{' limit' * ('max' in name)} by domain"
+        labels, name, text = (
+            (("domain", clock[1]),),
+            clock[2],
+            f"clock{' limit' * ('max' in name)} by domain",
+        )
     elif (ecc := _ECC.fullmatch(metric.key)) is not None:
         labels = (("kind", ecc[1]), ("counter", "volatile" if ecc[2] else "aggregate"))
-        name, text = "ecc_errors", "memory errors: volatile since the driver was loaded, aggregate over the GPU's life"
+        name, text = (
+            "ecc_errors",
+            "memory errors: volatile since the driver was loaded, aggregate over the GPU's life",
+        )
     if kind == "counter":
         name += "_total"
-    return Series(metric.key, f"gputop_{subject}_{name}", kind, labels, divisor, text[0].upper() + text[1:])
+    return Series(
+        metric.key, f"gputop_{subject}_{name}", kind, labels, divisor, text[0].upper() + text[1:]
+    )
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,14 @@ from typing import Any, TypeGuard, TypeVar
 NOT_MEASURED = "n/a"
 GIB = 2.0**30
 HOUR_S = 3600.0
-SECONDS: Mapping[str, float] = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": HOUR_S, "d": 86400.0}
+SECONDS: Mapping[str, float] = {
+    "": 1.0,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": HOUR_S,
+    "d": 86400.0,
+}
 """Seconds in a typed unit of time."""
 BINARY: Mapping[str, float] = {"": 1.0, "k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 """Bytes in a typed unit of size, as memory is counted."""
@@ -82,7 +89,9 @@ def numbers(values: Iterable[int]) -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    parts = [[f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(value) for value in run] for run in runs]
+    parts = [
+        [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(value) for value in run] for run in runs
+    ]
     return ", ".join(part for group in parts for part in group)
 
 
@@ -160,7 +169,11 @@ def _scaled(value: float, base: float) -> tuple[float, str]:
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a number that fits a float."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max
+    )
 
 
 def rounded(data: Any, digits: int) -> Any:

@@ -131,7 +131,9 @@ class Redactor:
             for name in self._odd:
                 if name in redacted:
                     # A number holds no backslash.
-                    redacted = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._names[name], redacted)
+                    redacted = re.sub(
+                        rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._names[name], redacted
+                    )
             redacted = _WORDS.sub(self._words, redacted)
             _keep(self._texts, text, redacted)
         return redacted
@@ -163,7 +165,10 @@ class Redactor:
 
     def _host(self, original: HostSample) -> HostSample:
         if original.outsiders:
-            hidden = tuple(replace(o, user=self.user(o.user) or "", name=self.text(o.name)) for o in original.outsiders)
+            hidden = tuple(
+                replace(o, user=self.user(o.user) or "", name=self.text(o.name))
+                for o in original.outsiders
+            )
             original = replace(original, outsiders=hidden)
         return self._without(original)
 
@@ -179,9 +184,14 @@ class Redactor:
             _keep(self._gpus, gpu.static, static)
         lack = gpu.sm_lack
         if lack is not None:
-            lack = replace(lack, reasons=tuple(map(self.text, lack.reasons)), fix=self.text(lack.fix))
+            lack = replace(
+                lack, reasons=tuple(map(self.text, lack.reasons)), fix=self.text(lack.fix)
+            )
         return replace(
-            self._without(gpu), static=static, sm_lack=lack, lost_reason=gpu.lost_reason and self.text(gpu.lost_reason)
+            self._without(gpu),
+            static=static,
+            sm_lack=lack,
+            lost_reason=gpu.lost_reason and self.text(gpu.lost_reason),
         )
 
     def _process(self, process: ProcessSample) -> ProcessSample:
@@ -189,9 +199,14 @@ class Redactor:
         if static is None:
             static = self._static(process.static)
             _keep(self._statics, process.static, static)
-        ends = process.waits_for and tuple([replace(end, detail=self.text(end.detail)) for end in process.waits_for])
+        ends = process.waits_for and tuple(
+            [replace(end, detail=self.text(end.detail)) for end in process.waits_for]
+        )
         return replace(
-            self._without(process), static=static, mount=process.mount and self.text(process.mount), waits_for=ends
+            self._without(process),
+            static=static,
+            mount=process.mount and self.text(process.mount),
+            waits_for=ends,
         )
 
     def _static(self, original: ProcessStatic) -> ProcessStatic:
@@ -266,7 +281,9 @@ class Redactor:
                 number = f"{kind}{self._numbers_given[kind]}"
             # Removed and inserted again: the order is by last use.
             numbers[name] = number
-            if kind not in _KEPT and len(numbers) > (MOST_JOBS if kind == "job" else MOST_REMEMBERED):
+            if kind not in _KEPT and len(numbers) > (
+                MOST_JOBS if kind == "job" else MOST_REMEMBERED
+            ):
                 del numbers[next(iter(numbers))]
             return number
 
@@ -292,7 +309,9 @@ class Redactor:
         parts, at = [], 0
         while at < len(words):
             ends = (
-                end for end in range(min(len(words), at + self._most_words), at, -1) if ".".join(words[at:end]) in names
+                end
+                for end in range(min(len(words), at + self._most_words), at, -1)
+                if ".".join(words[at:end]) in names
             )
             end = next(ends, None)
             parts.append(words[at] if end is None else names[".".join(words[at:end])])

@@ -73,7 +73,9 @@ class Ring:
         begin, place = end - count, self.places[name]
         if begin >= 0:
             return self.values[begin * width + place : end * width : width]
-        return self.values[place : end * width : width] + self.values[begin * width + place :: width]
+        return (
+            self.values[place : end * width : width] + self.values[begin * width + place :: width]
+        )
 
     def series(self, name: str) -> Sequence[float] | None:
         """Return the values of one name by slot.

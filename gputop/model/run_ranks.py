@@ -45,9 +45,14 @@ def run_of(environ: Mapping[str, str], started: Started) -> str:
     It reveals nothing else. Ranks are identified by torchrun's id, else by their rendezvous address, else by their
     launcher. A process without a rank is a run of its own.
     """
-    is_step = environ.get("SLURM_STEP_ID", "").isdigit() and environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    is_step = (
+        environ.get("SLURM_STEP_ID", "").isdigit()
+        and environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    )
     is_rank = started.is_rank or is_step or any(environ.get(name, "").isdigit() for name in _RANKS)
-    elastic, address, port = (environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"))
+    elastic, address, port = (
+        environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    )
     alone = f"process {started.host} {started.own}"
     if not is_rank:
         key = alone

@@ -28,4 +28,8 @@ def may_hold_one(text: str) -> bool:
     Most texts end here.
     """
     lowered = text.lower()
-    return any(map(lowered.__contains__, _NAME_MARKS)) or _LONG_PART.search(text) is not None or not text.isascii()
+    return (
+        any(map(lowered.__contains__, _NAME_MARKS))
+        or _LONG_PART.search(text) is not None
+        or not text.isascii()
+    )

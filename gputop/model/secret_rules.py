@@ -83,15 +83,20 @@ _ASSIGNED = re.compile(
 )
 _VALUE = re.compile(r"(\\?[\"'])((?:[^\"'\\]|\\[^\"'])+)|()\$?'?([^\s&;\"'|<>()`%]+)")
 _ORDINARY = re.compile(
-    r"[\d.,:eE+-]+[kKmMgGtT]?i?[bB]?|[a-z]+[_-](?:[a-z]+[_-])*\d{1,5}|<.*>|[./~$].*|.*/.*\.\w{1,5}", re.DOTALL
+    r"[\d.,:eE+-]+[kKmMgGtT]?i?[bB]?|[a-z]+[_-](?:[a-z]+[_-])*\d{1,5}|<.*>|[./~$].*|.*/.*\.\w{1,5}",
+    re.DOTALL,
 )
 """Numbers with a unit, names with a number, placeholders, and paths."""
 _NEXT = re.compile(r"--[a-z][a-z0-9_.\-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _USER_INFO = re.compile(
     r"(?<=://)([^\s/?#\"'<>:@]*)(:(?!\d{1,5}[/?#])[^\s\"'<>@]{0,256}(?:@[^\s/?#\"'<>@]{1,256})*)?@(?=[\w\[{*$])"
 )
-_PAIR_AT = re.compile(r"(?<![\w/:.+\-])([\w.+\-]{1,64}):([^\s:@/\"']{3,128})@(?=[\w\-]{1,64}\.\w|localhost\b)")
-_SCHEME = re.compile(r"\b([Bb]earer|BEARER|[Bb]asic|BASIC)([\s,]+)(?=[^\s\"']*[A-Z0-9=])[^\s\"']{8,}")
+_PAIR_AT = re.compile(
+    r"(?<![\w/:.+\-])([\w.+\-]{1,64}):([^\s:@/\"']{3,128})@(?=[\w\-]{1,64}\.\w|localhost\b)"
+)
+_SCHEME = re.compile(
+    r"\b([Bb]earer|BEARER|[Bb]asic|BASIC)([\s,]+)(?=[^\s\"']*[A-Z0-9=])[^\s\"']{8,}"
+)
 _SHORT = re.compile(r"-[pPwakU](?=(.*))", re.DOTALL)
 _PAIR = re.compile(r"(-[uUa]|--user|--proxy-user)?([^:%\s/]{1,64}[:%])(?!//)(.+)", re.DOTALL)
 _BEFORE_ONE = ("p", "P", "w", "a", "k", "login", "obscure", "token", "echo")
@@ -100,7 +105,9 @@ _TAKES_PAIR = ("-u", "-U", "-a", "--user", "--proxy-user", "--basic-auth")
 _PIECES = re.compile(r"(?:\\.|\"[^\"]*\"|'[^']*'|[^\s\"'\\])+|\s+|[\"'\\]", re.DOTALL)
 _QUOTED = re.compile(r"([\"'])((?:(?!\1).)*)\1", re.DOTALL)
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_TAIL = re.compile(r"(?:\d+|prod|dev|test|staging|main|old|new|ro|rw|value|str|string|id|b64|base64|hex|pem|raw|base)$")
+_TAIL = re.compile(
+    r"(?:\d+|prod|dev|test|staging|main|old|new|ro|rw|value|str|string|id|b64|base64|hex|pem|raw|base)$"
+)
 
 
 @lru_cache(maxsize=512)
@@ -108,7 +115,10 @@ def strength(name: str) -> Strength:
     """Return how surely a name (``api_key``, ``clientSecret``) says secret."""
     last = name.rsplit(".", 1)[-1]
     # Both split at capitals and unchanged: clientSecret and ToKeN.
-    splits = ([w.lower() for w in _CAMEL.findall(last)], [w for w in re.split(r"[_\-]", last.lower()) if w])
+    splits = (
+        [w.lower() for w in _CAMEL.findall(last)],
+        [w for w in re.split(r"[_\-]", last.lower()) if w],
+    )
     found = {_of_words(words) for words in splits}
     return "strong" if "strong" in found else "weak" if "weak" in found else ""
 
@@ -118,7 +128,9 @@ def _of_words(words: list[str]) -> Strength:
         before, rest = (words[place - 1] if place else ""), words[place + 1 :]
         if any(after in _ABOUT for after in rest):
             continue
-        if _STRONG.search(word) or (_STRONG.search(before + word) and re.match("(?:key|token)s?$|phrase$", word)):
+        if _STRONG.search(word) or (
+            _STRONG.search(before + word) and re.match("(?:key|token)s?$|phrase$", word)
+        ):
             return "strong"
         is_of_data = {before, word.removesuffix("key").removesuffix("token")} & _DATA
         if _WEAK.search(word) and all(map(_TAIL.match, rest)) and not is_of_data:
@@ -137,7 +149,12 @@ def is_random(text: str, kinds: int = 3, changing: float = 0.44, run: int = 7) -
     found = ["0" if c.isdigit() else "A" if c.isupper() else "a" for c in longest]
     changes = sum(a != b for a, b in pairwise(found))
     has_word = re.search(f"[a-z]{{{run}}}", longest) is not None
-    return "A" in found and len(set(found)) >= kinds and changes >= changing * (len(found) - 1) and not has_word
+    return (
+        "A" in found
+        and len(set(found)) >= kinds
+        and changes >= changing * (len(found) - 1)
+        and not has_word
+    )
 
 
 def _is_generated(value: str) -> bool:
@@ -176,13 +193,17 @@ def without_secrets(words: Sequence[str]) -> list[str]:
                 shown.append(word)
                 continue
             # A strong option may take several values.
-            if (_is_random_word(word) if is_more else _is_secret(name, word)) or _is_short_secret(name, word):
+            if (_is_random_word(word) if is_more else _is_secret(name, word)) or _is_short_secret(
+                name, word
+            ):
                 shown.append(MASK)
                 is_more = True
                 continue
         shown.append(_masked_word(word, shown[-1] if shown else ""))
         name, is_more = _announced(word), False
-    return [word if new == same else new for word, same, new in zip(words, plain, shown, strict=True)]
+    return [
+        word if new == same else new for word, same, new in zip(words, plain, shown, strict=True)
+    ]
 
 
 def _plain(text: str) -> str:
@@ -204,7 +225,12 @@ def _announced(word: str) -> str:
     bare = word.lstrip("\"'{([,-/ ").rstrip("\"':= ,")
     if bare.lower() in _SCHEMES:
         return "auth"
-    is_name = word[-1:] in (":", "=") or bare.isupper() or strength(bare) == "strong" or re.search(r"\w[._]\w", bare)
+    is_name = (
+        word[-1:] in (":", "=")
+        or bare.isupper()
+        or strength(bare) == "strong"
+        or re.search(r"\w[._]\w", bare)
+    )
     if is_name and re.fullmatch(_NAME, bare):
         # In a sentence the word after "password" is masked only if it looks like a secret.
         return "auth" if bare.isalpha() and bare.islower() and word[-1:].isalpha() else bare
@@ -229,7 +255,9 @@ def text_without_secrets(text: str) -> str:
     """Mask the secrets in a text, word by word."""
     pieces = _PIECES.findall(_masked_inside(text))
     places = [place for place, piece in enumerate(pieces) if not piece.isspace()]
-    for place, shown in zip(places, without_secrets([_unquoted(pieces[place]) for place in places]), strict=True):
+    for place, shown in zip(
+        places, without_secrets([_unquoted(pieces[place]) for place in places]), strict=True
+    ):
         if shown != _unquoted(pieces[place]):
             pieces[place] = shown
     return "".join(pieces)
@@ -244,20 +272,28 @@ def _masked_word(word: str, before: str) -> str:
     if short is not None and _is_random_word(short[1].strip("\"'"), 7, 2):
         return f"{word[:2]}{MASK}"
     pair = _PAIR.fullmatch(word)
-    if pair is not None and (pair[1] or (before in _TAKES_PAIR and word[0] != "-")) and _is_generated(pair[3]):
+    if (
+        pair is not None
+        and (pair[1] or (before in _TAKES_PAIR and word[0] != "-"))
+        and _is_generated(pair[3])
+    ):
         return f"{word[: pair.start(3)]}{MASK}"
     if len(word.split(None, 1)) < 2:
         return _masked_inside(word)
     if len(_PIECES.findall(word)) > 1:
         return text_without_secrets(word)
     # One word with quoted parts, which are texts of their own and shorter than this one.
-    return _masked_inside(_QUOTED.sub(lambda part: f"{part[1]}{text_without_secrets(part[2])}{part[1]}", word))
+    return _masked_inside(
+        _QUOTED.sub(lambda part: f"{part[1]}{text_without_secrets(part[2])}{part[1]}", word)
+    )
 
 
 def _masked_inside(text: str) -> str:
     """Mask secrets in a text by name, URL or shape."""
     text = _KNOWN.sub(MASK, text)
-    text = _BASE64.sub(lambda m: MASK if is_random(re.sub("[+/]", "", m[0]), changing=0.33) else m[0], text)
+    text = _BASE64.sub(
+        lambda m: MASK if is_random(re.sub("[+/]", "", m[0]), changing=0.33) else m[0], text
+    )
     text = _RANDOM.sub(_random, text)
     text = _assigned(text)
     if "://" in text:
@@ -276,7 +312,9 @@ def _random(match: re.Match[str]) -> str:
     prefix, rest = match.groups()
     longest = max(map(len, re.split(r"[^A-Za-z0-9]", rest)))
     is_long = len(rest) >= (20 if prefix else 32) and longest >= 16
-    return MASK if is_long and is_random(rest, run=9 if prefix or len(rest) >= 40 else 7) else match[0]
+    return (
+        MASK if is_long and is_random(rest, run=9 if prefix or len(rest) >= 40 else 7) else match[0]
+    )
 
 
 def _assigned(text: str) -> str:
@@ -286,7 +324,11 @@ def _assigned(text: str) -> str:
     """
     parts, done = [], 0
     for match in _ASSIGNED.finditer(text):
-        if match.start() >= done and strength(match[1]) and (value := _VALUE.match(text, match.end())):
+        if (
+            match.start() >= done
+            and strength(match[1])
+            and (value := _VALUE.match(text, match.end()))
+        ):
             group = 2 if value[2] else 4
             if _is_secret(match[1], value[group]):
                 parts += [text[done : value.start(group)], MASK]

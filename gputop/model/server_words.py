@@ -17,7 +17,11 @@ def server_forms(row: ServerRow) -> tuple[str, ...]:
     cache = "" if row.kv_cache_pct is None else f"KV cache {row.kv_cache_pct:.0f} %"
     preempted = rate(row.preemptions_per_s or None, "preemptions/s")
     first = row.first_token_p99_s or row.first_response_p99_s
-    late = "" if first is None else f"first {'token' if row.first_token_p99_s else 'response'} p99 {bounds(first)}"
+    late = (
+        ""
+        if first is None
+        else f"first {'token' if row.first_token_p99_s else 'response'} p99 {bounds(first)}"
+    )
     kinds = (
         (requests, tokens, late, queue, cache, preempted),
         (requests, tokens, queue, cache),
@@ -26,7 +30,9 @@ def server_forms(row: ServerRow) -> tuple[str, ...]:
         (tokens or requests,),
     )
     forms = [", ".join(filter(None, parts)) for parts in kinds if any(parts)]
-    return tuple(sorted({*forms, *(f"{row.label}: {form}" for form in forms)}, key=len, reverse=True))
+    return tuple(
+        sorted({*forms, *(f"{row.label}: {form}" for form in forms)}, key=len, reverse=True)
+    )
 
 
 def server_lines(row: ServerRow) -> list[str]:
@@ -41,11 +47,13 @@ def server_lines(row: ServerRow) -> list[str]:
     now = [
         f"{name} {value:.0f}{unit}"
         for name, value, unit in (
-            ("queue", row.queue, ""), ("running", row.running, ""), ("KV cache", row.kv_cache_pct, " %"),
+            ("queue", row.queue, ""),
+            ("running", row.running, ""),
+            ("KV cache", row.kv_cache_pct, " %"),
             ("prefix hits", row.prefix_hit_pct, " %"),
         )
         if value is not None
-    ]  # fmt: skip
+    ]
     over = "" if row.window_s is None else f" (over {row.window_s:.0f} s)"
     parts = (*counts, *now, rate(row.preemptions_per_s, "preemptions/s"))
     measured = ", ".join(part for part in parts if part) or NOT_MEASURED

@@ -13,7 +13,12 @@ from gputop.model.bounds import Reasons, Text
 from gputop.model.clean_text import clean_text
 
 ServerKind = Literal["vllm", "sglang", "triton", "tgi"]
-LABELS: Mapping[ServerKind, str] = {"vllm": "vLLM", "sglang": "SGLang", "triton": "Triton", "tgi": "TGI"}
+LABELS: Mapping[ServerKind, str] = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "triton": "Triton",
+    "tgi": "TGI",
+}
 PROGRAMS: Mapping[ServerKind, str] = {
     "vllm": "vllm",
     "sglang": "sglang",
@@ -77,7 +82,11 @@ WORDS: Mapping[str, str] = {
     "prefix_hit_pct": "prefix hits",
 }  # fmt: skip
 """Display names of the numbers."""
-TIMES = {"first_token": "first token", "first_response": "first response", "between_tokens": "between tokens"}
+TIMES = {
+    "first_token": "first token",
+    "first_response": "first response",
+    "between_tokens": "between tokens",
+}
 NUMBERS = ("window_s", *WORDS)
 QUANTILES = tuple(f"{what}_{share}_s" for what in TIMES for share in ("p50", "p99"))
 
@@ -90,7 +99,11 @@ def checked_server(row: ServerRow) -> ServerRow | None:
     for low, high in filter(None, (getattr(row, key) for key in QUANTILES)):
         if high is not None and high < low:
             return None
-    reasons = {key: _words(row.unavailable[key]) for key in (*NUMBERS, *QUANTILES) if key in row.unavailable}
+    reasons = {
+        key: _words(row.unavailable[key])
+        for key in (*NUMBERS, *QUANTILES)
+        if key in row.unavailable
+    }
     error = row.error and _words(row.error)
     return replace(row, place=clean_text(row.place)[:MOST_PLACE], unavailable=reasons, error=error)
 

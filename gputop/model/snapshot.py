@@ -161,9 +161,12 @@ class GpuSample(Struct, frozen=True, omit_defaults=True):
     def pipes(self) -> tuple[float | None, ...]:
         """Activity of each kind of arithmetic pipe, in percent."""
         return (
-            self.tensor_active_pct, self.fp64_active_pct, self.fp32_active_pct, self.fp16_active_pct,
+            self.tensor_active_pct,
+            self.fp64_active_pct,
+            self.fp32_active_pct,
+            self.fp16_active_pct,
             self.int_active_pct,
-        )  # fmt: skip
+        )
 
     @property
     def sm_reason(self) -> str | None:
@@ -389,7 +392,13 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
         wait = max(shares, key=shares.__getitem__)
         if shares[wait] <= (time.unread or 0.0):
             return None
-        return "queue" if wait == "poll" else "pipe" if wait == "network" and self.feed_by == "pipe" else wait
+        return (
+            "queue"
+            if wait == "poll"
+            else "pipe"
+            if wait == "network" and self.feed_by == "pipe"
+            else wait
+        )
 
     @property
     def main_waits(self) -> str | None:
@@ -498,7 +507,14 @@ class OngoingConditions(Struct, frozen=True, omit_defaults=True):
     degraded_since: Number | None = None
 
 
-class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="frame", rename={"ongoing": "lasting"}):
+class Snapshot(
+    Struct,
+    frozen=True,
+    omit_defaults=True,
+    tag_field="k",
+    tag="frame",
+    rename={"ongoing": "lasting"},
+):
     """All measurements of one moment.
 
     ``t`` is Unix time in seconds, ``interval_s`` the intended distance between snapshots. ``stale`` gives the age of
@@ -532,5 +548,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="fram
 
         All fields of a node are 100,000 characters.
         """
-        counts = f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"
+        counts = (
+            f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"
+        )
         return f"<Snapshot of {self.machine.hostname}, t={self.t:.3f}: {counts}>"

@@ -46,7 +46,11 @@ def unexpected(error: BaseException) -> str:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    where = "" if frame is None else f" ({basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno})"
+    where = (
+        ""
+        if frame is None
+        else f" ({basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno})"
+    )
     return f"internal error: {words}{where}"
 
 

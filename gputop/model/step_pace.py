@@ -153,7 +153,9 @@ class StepHistory:
                 history = self._rows[row.pid, row.name] = deque(maxlen=_MOST_ROWS)
             history.append((t, row))
             if row.phases:
-                self._looked_at.setdefault((row.pid, row.name), PhaseSeries(_MOST_LOOKED_AT)).add(row.phases)
+                self._looked_at.setdefault((row.pid, row.name), PhaseSeries(_MOST_LOOKED_AT)).add(
+                    row.phases
+                )
         for identity in [i for i, history in self._rows.items() if _is_silent(t, history)]:
             self._forget(identity)
 
@@ -161,7 +163,11 @@ class StepHistory:
         """Drop the earlier process of this rank after a restart."""
         for identity, history in list(self._rows.items()):
             last_t, row = history[-1]
-            is_same = new.run is not None and new.rank is not None and (row.run, row.rank) == (new.run, new.rank)
+            is_same = (
+                new.run is not None
+                and new.rank is not None
+                and (row.run, row.rank) == (new.run, new.rank)
+            )
             if is_same and t - last_t > REPLACED_S:
                 self._forget(identity)
 
@@ -174,7 +180,9 @@ class StepHistory:
         if not self._rows:
             return ()
         paces = [pace for history in self._rows.values() if (pace := _pace(t, history)) is not None]
-        return tuple(sorted(paces, key=lambda p: (p.name, p.run, -1 if p.rank is None else p.rank, p.pid)))
+        return tuple(
+            sorted(paces, key=lambda p: (p.name, p.run, -1 if p.rank is None else p.rank, p.pid))
+        )
 
 
 def run_name(row: StepRow) -> str:
@@ -225,15 +233,32 @@ def _pace(t: float, history: Sequence[tuple[float, StepRow]]) -> StepPace | None
     samples, tokens = (_rate(recent, key) for key in ("samples", "tokens"))
     claimed = [row for row in recent if row.mfu_pct is not None]
     busy_s = sum(row.sum_s for row in claimed)
-    mfu = sum((row.mfu_pct or 0.0) * row.sum_s for row in claimed) / busy_s if busy_s > 0.0 else None
+    mfu = (
+        sum((row.mfu_pct or 0.0) * row.sum_s for row in claimed) / busy_s if busy_s > 0.0 else None
+    )
     late = max(row.p99_s for row in recent)
     waiting = [row for row in recent if row.wait_s is not None]
-    wait = sum(row.wait_s or 0.0 for row in waiting) / sum(row.count for row in waiting) if waiting else None
+    wait = (
+        sum(row.wait_s or 0.0 for row in waiting) / sum(row.count for row in waiting)
+        if waiting
+        else None
+    )
     return StepPace(
-        last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples,
-        None if wait is None else min(wait, mean), tokens, mfu, run_name(last),
+        last.pid,
+        last.rank,
+        last.gpu,
+        last.name,
+        mean,
+        error,
+        late,
+        steps,
+        samples,
+        None if wait is None else min(wait, mean),
+        tokens,
+        mfu,
+        run_name(last),
         mean_phases([row.phases for row in recent]),
-    )  # fmt: skip
+    )
 
 
 def mean_phases(steps: Sequence[Mapping[Phase, float]]) -> dict[Phase, float]:
@@ -243,7 +268,11 @@ def mean_phases(steps: Sequence[Mapping[Phase, float]]) -> dict[Phase, float]:
     """
     newest = next((step.keys() for step in reversed(steps) if step), None)
     alike = [step for step in steps if step and step.keys() == newest]
-    return {phase: sum(step[phase] for step in alike) / len(alike) for phase in PHASES if alike and phase in alike[0]}
+    return {
+        phase: sum(step[phase] for step in alike) / len(alike)
+        for phase in PHASES
+        if alike and phase in alike[0]
+    }
 
 
 def _rate(rows: Sequence[StepRow], key: str) -> float | None:
@@ -257,7 +286,11 @@ def _rate(rows: Sequence[StepRow], key: str) -> float | None:
 
 
 PeriodSource = Literal["nvlink", "power", "tensor"]
-SOURCE_WORDS: Mapping[PeriodSource, str] = {"nvlink": "NVLink", "power": "power", "tensor": "tensor activity"}
+SOURCE_WORDS: Mapping[PeriodSource, str] = {
+    "nvlink": "NVLink",
+    "power": "power",
+    "tensor": "tensor activity",
+}
 MOST_PERIODS = 256
 _Period = Annotated[float, Meta(gt=0.0, lt=1e5)]
 

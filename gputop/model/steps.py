@@ -29,7 +29,8 @@ _LEEWAY = 1e-3
 MOST_MFU_PCT = 100.0
 """Highest possible MFU; higher figures are rejected with a reason."""
 MFU_REMEDY = (
-    "check what work() is told: tokens, parameters or flops are of one step of this process, peak_flops of one GPU"
+    "check what work() is told: tokens, parameters or flops are of one step of this process, "
+    "peak_flops of one GPU"
 )
 Pid = Annotated[int, Meta(ge=1, lt=2**31)]
 Index = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -80,10 +81,22 @@ class StepRow(Struct, frozen=True, omit_defaults=True):
     def phases(self) -> dict[Phase, float]:
         """Seconds of host time a step, by known phase."""
         seconds_of_phases = (self.forward_s, self.backward_s, self.optimizer_s, self.between_s)
-        return {phase: seconds for phase, seconds in zip(PHASES, seconds_of_phases, strict=True) if seconds is not None}
+        return {
+            phase: seconds
+            for phase, seconds in zip(PHASES, seconds_of_phases, strict=True)
+            if seconds is not None
+        }
 
 
-BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct", *(f"{phase}_s" for phase in PHASES), "run")
+BESIDE = (
+    "samples",
+    "wait_s",
+    "data_wait_s",
+    "tokens",
+    "mfu_pct",
+    *(f"{phase}_s" for phase in PHASES),
+    "run",
+)
 COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
 """The fields of a row in a recording; what is ``BESIDE`` stands beside the rows."""
 
@@ -107,7 +120,9 @@ def checked_steps(row: StepRow) -> StepRow | None:
 
     None if its times cannot belong to the same steps.
     """
-    return replace(row, name=masked_text(clean_text(row.name))[:MOST_NAME]) if _adds_up(row) else None
+    return (
+        replace(row, name=masked_text(clean_text(row.name))[:MOST_NAME]) if _adds_up(row) else None
+    )
 
 
 def _adds_up(row: StepRow) -> bool:

@@ -10,7 +10,14 @@ from gputop.model.quantity import BINARY, DECIMAL, SECONDS
 
 _TYPED = r"(\d{1,18}(?:\.\d{1,9})?|\.\d{1,9})\s*([A-Za-z%/]*)"
 """Compiled when a number is typed: the first frame does not wait for it."""
-_TRUTHS: Mapping[str, float] = {"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0}
+_TRUTHS: Mapping[str, float] = {
+    "yes": 1.0,
+    "true": 1.0,
+    "1": 1.0,
+    "no": 0.0,
+    "false": 0.0,
+    "0": 0.0,
+}
 
 
 def typed_number(text: str, unit: Unit) -> float:

@@ -18,7 +18,9 @@ def plain_text(rows: Sequence[Row]) -> str:
     return "\n".join("".join(text for text, _ in row).rstrip() for row in rows) + "\n"
 
 
-def ansi_text(rows: Sequence[Row], theme: Theme, depth: Depth = "truecolor", newline: str = "\n") -> str:
+def ansi_text(
+    rows: Sequence[Row], theme: Theme, depth: Depth = "truecolor", newline: str = "\n"
+) -> str:
     """Rows with SGR sequences of a colour depth.
 
     Every row ends reset, so that it can be cut off anywhere.

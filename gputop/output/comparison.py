@@ -86,12 +86,20 @@ class Comparison(Struct, frozen=True):
     @property
     def direction(self) -> Direction:
         """Direction of the step time, else of the lost GPU time."""
-        return _moved(self.step_s[1] / self.step_s[0] - 1.0, SAME_RATIO, -1) if self.step_s else self.lost_direction
+        return (
+            _moved(self.step_s[1] / self.step_s[0] - 1.0, SAME_RATIO, -1)
+            if self.step_s
+            else self.lost_direction
+        )
 
     @property
     def lost_direction(self) -> Direction:
         """Direction of the lost GPU time."""
-        return _moved(self.lost_pct[1] - self.lost_pct[0], SAME_POINTS, -1) if self.lost_pct else "unknown"
+        return (
+            _moved(self.lost_pct[1] - self.lost_pct[0], SAME_POINTS, -1)
+            if self.lost_pct
+            else "unknown"
+        )
 
 
 def compare(before: JobReport, after: JobReport) -> Comparison:
@@ -114,7 +122,13 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
     )
     was, now = _finding_names(before), _finding_names(after)
     gone = tuple(text for name, text in was.items() if name not in now)
-    return Comparison(before, after, differences, gone, tuple(text for name, text in now.items() if name not in was))
+    return Comparison(
+        before,
+        after,
+        differences,
+        gone,
+        tuple(text for name, text in now.items() if name not in was),
+    )
 
 
 class _Measure(Struct, frozen=True):
@@ -196,7 +210,9 @@ _MEASURES = (
 )
 
 
-def _difference(measure: _Measure, before: float | None, after: float | None, sign: int) -> Difference:
+def _difference(
+    measure: _Measure, before: float | None, after: float | None, sign: int
+) -> Difference:
     # As they are shown: two counters read in a burst may give more than 100.
     was, now = (clamp_pct(value) if measure.unit == "%" else value for value in (before, after))
     direction: Direction = "unknown"
@@ -211,7 +227,9 @@ def _finding_names(report: JobReport) -> dict[str, str]:
     names: dict[str, str] = {}
     for finding in report.findings:
         if finding.level in ("red", "yellow"):
-            names.setdefault(finding.id, f"{finding.text} ({duration(finding.seconds)} on GPU {finding.gpu})")
+            names.setdefault(
+                finding.id, f"{finding.text} ({duration(finding.seconds)} on GPU {finding.gpu})"
+            )
     return names
 
 

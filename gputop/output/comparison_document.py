@@ -52,7 +52,10 @@ def verdict_line(comparison: Comparison) -> str:
     if steps.earlier is None or steps.later is None:
         return words
     change = 100.0 * (steps.later / steps.earlier - 1.0)
-    return f"{words} {per_second(steps.later)} steps/s, {per_second(steps.earlier)} before ({change:+.0f} %)."
+    return (
+        f"{words} {per_second(steps.later)} steps/s, {per_second(steps.earlier)} before "
+        f"({change:+.0f} %)."
+    )
 
 
 def _harder(comparison: Comparison) -> str:
@@ -69,7 +72,8 @@ def different_gpus(comparison: Comparison) -> str:
     Figures of different GPUs are not a change of the job alone.
     """
     was, now = (
-        kinds(sorted(gpu.name for gpu in report.gpus)) or "none" for report in (comparison.earlier, comparison.later)
+        kinds(sorted(gpu.name for gpu in report.gpus)) or "none"
+        for report in (comparison.earlier, comparison.later)
     )
     return "" if was == now else f"different GPUs: {was} before, {now} after"
 
@@ -79,7 +83,9 @@ def run_lines(comparison: Comparison) -> list[str]:
     if not (comparison.earlier.steps and comparison.later.steps):
         return []
     sides = (("before", comparison.earlier), ("after", comparison.later))
-    return [f"{side}: {report.steps[0].label}, {run_words(report.steps[0])}" for side, report in sides]
+    return [
+        f"{side}: {report.steps[0].label}, {run_words(report.steps[0])}" for side, report in sides
+    ]
 
 
 def compare_data(comparison: Comparison) -> dict[str, Any]:
@@ -97,7 +103,10 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
             }
             for d in comparison.differences
         ],
-        "lost_share": {"before": comparison.earlier.time.lost_share, "after": comparison.later.time.lost_share},
+        "lost_share": {
+            "before": comparison.earlier.time.lost_share,
+            "after": comparison.later.time.lost_share,
+        },
         "gone": list(comparison.gone),
         "new": list(comparison.new),
         "verdict": verdict_line(comparison),
@@ -124,12 +133,21 @@ def compare_document(comparison: Comparison) -> Document:
         title,
         *([verdict_line(comparison)] if comparison.step_s is not None else []),
         *run_lines(comparison),
-        *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
+        *(
+            f"{name}: {report.too_short}"
+            for name, report in (("before", before), ("after", after))
+            if report.too_short
+        ),
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
     )
     warning = (Verdict("yellow", gpus),) if gpus else ()
-    rows = tuple(_row(d) for d in comparison.differences if not (d.earlier or 0.0) == (d.later or 0.0) == 0.0)
-    came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
+    rows = tuple(
+        _row(d) for d in comparison.differences if not (d.earlier or 0.0) == (d.later or 0.0) == 0.0
+    )
+    came = (
+        *(f"gone: {text}" for text in comparison.gone),
+        *(f"new:  {text}" for text in comparison.new),
+    )
     table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
     return Document(title, (*warning, table, Items(came)), lead)
 

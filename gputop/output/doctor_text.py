@@ -21,7 +21,9 @@ def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """
     groups: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
     for gpu in gpus:
-        sources = tuple((row["rung"], row["ok"], row["ok"] or row["reason"], row["fix"]) for row in gpu["rungs"])
+        sources = tuple(
+            (row["rung"], row["ok"], row["ok"] or row["reason"], row["fix"]) for row in gpu["rungs"]
+        )
         groups.setdefault((*(gpu[key] for key in _SHOWN), sources), []).append(gpu)
     return list(groups.values())
 
@@ -44,7 +46,11 @@ def doctor_document(report: Mapping[str, Any]) -> Document:
         blocks += part("counters", denied, Code(tuple(report["counters"]["advice"])))
     blocks += part("machine", Entries(("", ""), tuple(_machine(report))))
     problems = Items(tuple(report["problems"]) or ("none",))
-    return Document("gputop doctor", (*blocks, *part("problems", problems)), ("   ".join(filter(None, machine)),))
+    return Document(
+        "gputop doctor",
+        (*blocks, *part("problems", problems)),
+        ("   ".join(filter(None, machine)),),
+    )
 
 
 def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
@@ -65,7 +71,9 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
         source = SM_SOURCES[gpu["sm_source"]].label
         others = [name for name in reasons if name in MEASURED and name != gpu["sm_source"]]
         also = f"; {', '.join(others)} could, too" if others else ""
-        yield Items((f"SM activity from {source}: {reasons.get(gpu['sm_source'], 'measured')}{also}",))
+        yield Items(
+            (f"SM activity from {source}: {reasons.get(gpu['sm_source'], 'measured')}{also}",)
+        )
         return
     rows = [
         (f"{'yes' if row['ok'] else 'no':<3} {row['rung']}", row["reason"], row["fix"] or "")
@@ -78,20 +86,46 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
 def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Kernel, permissions, terminal, extras and versions."""
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
-    yield "kernel", (f"{kernel['release']}   schedstat {_PRESENT[kernel['schedstat']]}   PSI {_PRESENT[kernel['psi']]}"
-                     f"   wait channel {_PRESENT[kernel['wait_channel']]}")  # fmt: skip
-    yield "processes", (f"PID namespace {report['pid_namespace']}   root {_PRESENT[permissions['root']]}"
-                        f"   other users' processes {_PRESENT[permissions['other_users_processes']]}")  # fmt: skip
-    yield "terminal", (f"TERM {terminal.get('term')}   colours {terminal.get('colour_depth')}"
-                       f"   encoding {terminal.get('encoding')}")  # fmt: skip
+    yield (
+        "kernel",
+        (
+            f"{kernel['release']}   schedstat {_PRESENT[kernel['schedstat']]}   PSI {_PRESENT[kernel['psi']]}"
+            f"   wait channel {_PRESENT[kernel['wait_channel']]}"
+        ),
+    )
+    yield (
+        "processes",
+        (
+            f"PID namespace {report['pid_namespace']}   root {_PRESENT[permissions['root']]}"
+            f"   other users' processes {_PRESENT[permissions['other_users_processes']]}"
+        ),
+    )
+    yield (
+        "terminal",
+        (
+            f"TERM {terminal.get('term')}   colours {terminal.get('colour_depth')}"
+            f"   encoding {terminal.get('encoding')}"
+        ),
+    )
     if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
-        yield "", "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
+        yield (
+            "",
+            "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor",
+        )
     if (extras := report.get("extras")) is not None:
         yield (
             "extras",
-            ", ".join(name for name, row in extras.items() if row["version"] is not None) or "none installed",
+            ", ".join(name for name, row in extras.items() if row["version"] is not None)
+            or "none installed",
         )
-        if missing := [f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None]:
+        if missing := [
+            f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None
+        ]:
             yield "", f"not installed: {', '.join(missing)}"
             yield "", f"→ {install('NAME')}"
-    yield "versions", "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
+    yield (
+        "versions",
+        "   ".join(
+            f"{name} {version or 'not installed'}" for name, version in report["versions"].items()
+        ),
+    )

@@ -99,7 +99,11 @@ class Table(Struct, frozen=True):
 
     def columns(self, *, bars: bool) -> list[int]:
         """Indices of the visible columns."""
-        return [i for i, side in enumerate(self.sides) if any(row[i] for row in self.rows) and (bars or side != "=")]
+        return [
+            i
+            for i, side in enumerate(self.sides)
+            if any(row[i] for row in self.rows) and (bars or side != "=")
+        ]
 
 
 class Entries(Struct, frozen=True):
@@ -152,7 +156,19 @@ class Drawing(Struct, frozen=True):
     markup: Markup
 
 
-Block = Heading | Paragraph | Items | Notes | Code | Table | Entries | Verdict | Figures | Breakdown | Drawing
+Block = (
+    Heading
+    | Paragraph
+    | Items
+    | Notes
+    | Code
+    | Table
+    | Entries
+    | Verdict
+    | Figures
+    | Breakdown
+    | Drawing
+)
 
 
 class Document(Struct, frozen=True):
@@ -195,11 +211,16 @@ def is_empty(block: Block) -> bool:
 
 def below_title(document: Document) -> list[str]:
     """Lines of the lead that the title does not repeat."""
-    return [text for text in document.lead if text not in (document.title, f"gputop: {document.title}")]
+    return [
+        text for text in document.lead if text not in (document.title, f"gputop: {document.title}")
+    ]
 
 
 def section(
-    title: str, text: Iterable[str], head: tuple[str, ...] = (), rows: tuple[tuple[str, ...], ...] = ()
+    title: str,
+    text: Iterable[str],
+    head: tuple[str, ...] = (),
+    rows: tuple[tuple[str, ...], ...] = (),
 ) -> tuple[Block, ...]:
     """A section of a page: paragraphs and entries."""
     return part(title, *map(Paragraph, text), Entries(head, rows) if rows else None)
@@ -207,17 +228,27 @@ def section(
 
 def page(title: str, text: Iterable[str], sections: Iterable[Iterable[Block]]) -> Document:
     """A page of `gputop help` and of docs/."""
-    return Document(title, (*map(Paragraph, text), *(block for section in sections for block in section)))
+    return Document(
+        title, (*map(Paragraph, text), *(block for section in sections for block in section))
+    )
 
 
 def as_table(block: Table | Figures | Breakdown) -> Table:
     """Return figures or a breakdown as a table."""
     match block:
         case Figures(rows):
-            return Table(("", "", ""), tuple((name, levelled(value)[1], note) for name, value, note in rows), "<><")
+            return Table(
+                ("", "", ""),
+                tuple((name, levelled(value)[1], note) for name, value, note in rows),
+                "<><",
+            )
         case Breakdown(parts):
             shown = [part for part in parts if part[2] >= LEAST_SHARE]
-            return Table(("", "", ""), tuple((part[1], f"{part[2]:.1f} %", Bar((part,))) for part in shown), "<>=")
+            return Table(
+                ("", "", ""),
+                tuple((part[1], f"{part[2]:.1f} %", Bar((part,))) for part in shown),
+                "<>=",
+            )
     return block
 
 

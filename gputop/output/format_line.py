@@ -25,7 +25,9 @@ def checked(template: str, keys: Collection[str]) -> str:
         if part[0] in ("{{", "}}"):
             continue
         if part[1] is None:
-            raise UsageError(f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} to print one")
+            raise UsageError(
+                f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} to print one"
+            )
         if part[1] not in keys and SAME.get(part[1]) not in keys:
             from difflib import get_close_matches
 
@@ -39,7 +41,11 @@ def formatted(template: str, values: Mapping[str, object]) -> str:
     """Fill a template that was ``checked``."""
 
     def value(part: re.Match[str]) -> str:
-        return part[0][0] if part[1] is None else _text(values.get(part[1], values.get(SAME.get(part[1], ""))))
+        return (
+            part[0][0]
+            if part[1] is None
+            else _text(values.get(part[1], values.get(SAME.get(part[1], ""))))
+        )
 
     return _PART.sub(value, template)
 

@@ -20,7 +20,9 @@ class Markup(str):
 
 def text(value: object) -> Markup:
     """Escape a value for HTML, unless it is markup already."""
-    return value if isinstance(value, Markup) else Markup(escape(clean_text(str(value)), quote=True))
+    return (
+        value if isinstance(value, Markup) else Markup(escape(clean_text(str(value)), quote=True))
+    )
 
 
 def join(parts: Iterable[object], separator: str = "") -> Markup:
@@ -66,12 +68,16 @@ def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
     Each has its words as a tooltip and for screen readers.
     """
     spans = [
-        element("span", style=f"width:{share:.3f}%;{_colour(colour)}", title=f"{words} {share:.1f} %")
+        element(
+            "span", style=f"width:{share:.3f}%;{_colour(colour)}", title=f"{words} {share:.1f} %"
+        )
         for colour, words, share in parts
         if share >= LEAST_SHARE
     ]
     label = ", ".join(f"{words} {share:.1f} %" for _, words, share in parts if share >= LEAST_SHARE)
-    return element("div", *spans, class_="bar thin" if thin else "bar", role="img", aria_label=label)
+    return element(
+        "div", *spans, class_="bar thin" if thin else "bar", role="img", aria_label=label
+    )
 
 
 def legend(parts: Iterable[Part]) -> Markup:
@@ -84,7 +90,9 @@ def legend(parts: Iterable[Part]) -> Markup:
     return element("ul", *rows, class_="legend")
 
 
-def verdict(level: str, headline: str, aside: str, texts: Sequence[str], remedy: str, gain: str) -> Markup:
+def verdict(
+    level: str, headline: str, aside: str, texts: Sequence[str], remedy: str, gain: str
+) -> Markup:
     """A verdict with evidence and remedy; ``aside`` is small print."""
     return element(
         "section",
@@ -112,14 +120,22 @@ def tiles(rows: Iterable[tuple[str, str, str, str]]) -> Markup:
     return element("div", *cards, class_="tiles")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str, *, stacks: bool = False) -> Markup:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str, *, stacks: bool = False
+) -> Markup:
     """A table.
 
     ``kinds`` has a letter a column: ``t`` text, ``n`` number, ``w`` wide, for a bar, ``k`` a short name, which is not
     broken. One that ``stacks`` shows its cells below each other on a narrow screen, each with the name of its column.
     """
     classes = {"t": "name", "n": "n", "w": "wide", "k": "key"}
-    first = element("tr", *(element("th", name, class_=classes[kind]) for name, kind in zip(head, kinds, strict=True)))
+    first = element(
+        "tr",
+        *(
+            element("th", name, class_=classes[kind])
+            for name, kind in zip(head, kinds, strict=True)
+        ),
+    )
     body = [
         element(
             "tr",
@@ -130,10 +146,19 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str, *, 
         )
         for row in rows
     ]
-    inside = element("table", element("thead", first), element("tbody", *body), class_="stacks" if stacks else None)
+    inside = element(
+        "table",
+        element("thead", first),
+        element("tbody", *body),
+        class_="stacks" if stacks else None,
+    )
     return element("div", inside, class_="scroll")
 
 
 def notes(lines: Sequence[str]) -> Markup:
     """Remarks as a list; empty without any."""
-    return element("ul", *(element("li", line) for line in lines), class_="notes") if lines else join(())
+    return (
+        element("ul", *(element("li", line) for line in lines), class_="notes")
+        if lines
+        else join(())
+    )

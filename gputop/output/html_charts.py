@@ -23,8 +23,14 @@ def chart(columns: Columns, label: str) -> Markup:
     """Utilisation and SM activity over time; gaps stay empty."""
     areas = (
         _area(columns, lambda c: c.util_pct if c.sm_pct is None else None, GREY),
-        _area(columns, lambda c: c.util_pct if c.sm_pct is not None and not c.is_flagged else None, AMBER),
-        _area(columns, lambda c: c.util_pct if c.sm_pct is not None and c.is_flagged else None, RED),
+        _area(
+            columns,
+            lambda c: c.util_pct if c.sm_pct is not None and not c.is_flagged else None,
+            AMBER,
+        ),
+        _area(
+            columns, lambda c: c.util_pct if c.sm_pct is not None and c.is_flagged else None, RED
+        ),
         _area(columns, lambda c: c.sm_pct, GREEN),
     )
     return _svg(columns, HEIGHT, areas, "height:90px;background:var(--track)", label)
@@ -61,7 +67,9 @@ def clock(begin: float, end: float) -> Markup:
     """Evenly spaced times of day (UTC) below a chart."""
     span = end - begin
     form = "%H:%M:%S" if span < 4 * WITH_SECONDS_S else "%H:%M" if span < DAY_S else "%m-%d %H:%M"
-    times = [datetime.fromtimestamp(begin + span * i / MARKS, timezone.utc) for i in range(MARKS + 1)]
+    times = [
+        datetime.fromtimestamp(begin + span * i / MARKS, timezone.utc) for i in range(MARKS + 1)
+    ]
     labels = [element("span", f"{t:{form}}") for t in times]
     style = "display:flex;justify-content:space-between;color:var(--dim);font-size:.75rem"
     return element("div", *labels, style=style, aria_label="UTC")

@@ -43,7 +43,9 @@ from gputop.output.html_page import document as html_page
 def html(document: Document, footer: str = "") -> str:
     """Write a document as a self-contained page."""
     lead = [element("p", text, class_="dim") for text in below_title(document)]
-    blocks = [part for block in document.blocks if not is_empty(block) for part in _html_block(block)]
+    blocks = [
+        part for block in document.blocks if not is_empty(block) for part in _html_block(block)
+    ]
     body = [element("h1", document.title), *lead, *blocks]
     name = document.title if document.title.startswith("gputop") else f"gputop: {document.title}"
     return html_page(name, *body, footer=f"{footer} gputop {__version__}".strip())
@@ -65,10 +67,14 @@ def _html_block(block: Block) -> list[Markup]:
             shown = block.columns()
             kinds = "".join(_kind("<", max(len(row[i]) for row in rows)) for i in shown)
             names = [head[i] for i in shown]
-            return [table(names, [[prose(row[i]) for i in shown] for row in rows], kinds, stacks=True)]
+            return [
+                table(names, [[prose(row[i]) for i in shown] for row in rows], kinds, stacks=True)
+            ]
         case Verdict():
             texts = (*block.evidence, *(f"{label}: {text}" for label, text in block.more))
-            return [verdict(block.level, block.headline, block.aside, texts, block.remedy, block.gain)]
+            return [
+                verdict(block.level, block.headline, block.aside, texts, block.remedy, block.gain)
+            ]
         case Figures(rows):
             return [tiles((*levelled(value), name, note) for name, value, note in rows)]
         case Breakdown(parts):

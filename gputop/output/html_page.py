@@ -93,4 +93,7 @@ def document(title: str, *body: object, footer: str = "") -> str:
         f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n"
     )
     inside = join((*body, element("footer", footer) if footer else ""))
-    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}</head>\n<body>\n{inside}\n</body>\n</html>\n'
+    return (
+        "<!DOCTYPE html>\n<html "
+        f'lang="en">\n<head>\n{head}</head>\n<body>\n{inside}\n</body>\n</html>\n'
+    )

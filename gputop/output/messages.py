@@ -31,7 +31,9 @@ def say(text: object) -> None:
     from gputop.model.secrets import masked_text
 
     try:
-        print(f"gputop: {masked_text(clean_text(str(text)))[:LONGEST]}", file=sys.stderr, flush=True)
+        print(
+            f"gputop: {masked_text(clean_text(str(text)))[:LONGEST]}", file=sys.stderr, flush=True
+        )
     except OSError:
         return
 

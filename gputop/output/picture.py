@@ -25,7 +25,9 @@ _SOLID = f"{_LOWER}{_LEFT}─├└■"
 _MARKS = "●▲▾▴"
 """Shapes with round or slanting edges."""
 _DRAWN = f"{_SOLID}{_MARKS}{''.join(_SHADES)}"
-_PIECE = re.compile(rf"([─{_LOWER}{''.join(_SHADES)}])\1*|[{_LEFT}├└■{_MARKS}]| +|[^ {_DRAWN}](?:[^ {_DRAWN}]| (?! ))*")
+_PIECE = re.compile(
+    rf"([─{_LOWER}{''.join(_SHADES)}])\1*|[{_LEFT}├└■{_MARKS}]| +|[^ {_DRAWN}](?:[^ {_DRAWN}]| (?! ))*"
+)
 """A run of one shape that may be drawn as one, a shape by itself, spaces, or words."""
 BACKGROUND = "#0d1117"
 
@@ -37,7 +39,9 @@ def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
 
 def head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[str]:
     """The root element, as large as the largest screen."""
-    columns = max((sum(cells(text) for text, _ in row) for rows in screens for row in rows), default=1)
+    columns = max(
+        (sum(cells(text) for text, _ in row) for rows in screens for row in rows), default=1
+    )
     height = max(map(len, screens)) * CELL_HEIGHT + 2 * MARGIN
     width = columns * CELL_WIDTH + 2 * MARGIN
     return [
@@ -77,7 +81,9 @@ class _Drawing:
     def add(self, text: str, x: int, top: float, fill: str, look: Look) -> None:
         """One run of a row, from a cell on."""
         solid = self._shapes.setdefault((fill, 1.0), [])
-        weight = (' font-weight="bold"' * look.bold) + (' text-decoration="underline"' * look.underline)
+        weight = (' font-weight="bold"' * look.bold) + (
+            ' text-decoration="underline"' * look.underline
+        )
         for match in _PIECE.finditer(text):
             piece = match[0]
             char, size = piece[0], cells(piece)
@@ -88,9 +94,13 @@ class _Drawing:
             elif char in _SOLID:
                 solid.append(_shape(char, x, top, size))
             elif words := piece.rstrip(" "):
-                length = f'textLength="{_px(cells(words) * CELL_WIDTH)}" lengthAdjust="spacingAndGlyphs"'
+                length = (
+                    f'textLength="{_px(cells(words) * CELL_WIDTH)}" lengthAdjust="spacingAndGlyphs"'
+                )
                 place = f'x="{_px(MARGIN + x * CELL_WIDTH)}" y="{_px(top + BASELINE)}"'
-                self._texts.append(f'<text {place} fill="{fill}"{weight} {length}>{escape(words)}</text>')
+                self._texts.append(
+                    f'<text {place} fill="{fill}"{weight} {length}>{escape(words)}</text>'
+                )
             x += size
         if not solid:
             del self._shapes[(fill, 1.0)]
@@ -139,7 +149,10 @@ def _shape(char: str, x: int, top: float, count: int) -> str:
     if char in "├└":
         end = CELL_HEIGHT if char == "├" else CELL_HEIGHT / 2
         arm = _px(CELL_WIDTH / 2)
-        return f"M{_px(centre)} {_px(top)}h1v{_px(end)}h-1zM{_px(centre)} {_px(middle)}h{arm}v1h-{arm}z"
+        return (
+            f"M{_px(centre)} {_px(top)}h1v{_px(end)}h-1zM{_px(centre)} "
+            f"{_px(middle)}h{arm}v1h-{arm}z"
+        )
     if char == "●":
         r = 3.4
         return f"M{_px(centre - r)} {_px(middle)}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"

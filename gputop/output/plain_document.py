@@ -39,7 +39,11 @@ from gputop.paint.glyphs import LEFT, ascii_only, level_glyph
 def plain(document: Document, width: int = WIDTH, *, is_ascii: bool = False) -> str:
     """Lay out a document for a terminal of ``width`` columns."""
     width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
-    lines = [line for text in document.lead or (_bare(document.title),) for line in _labelled("", text, width, 2)]
+    lines = [
+        line
+        for text in document.lead or (_bare(document.title),)
+        for line in _labelled("", text, width, 2)
+    ]
     before: Block | None = None
     indent = 0
     for block in document.blocks:
@@ -92,8 +96,13 @@ def _verdict(block: Verdict, width: int) -> list[str]:
     lines = wrapped(f"{block.headline}{aside}", width, f"{level_glyph(block.level)} ", "  ")
     for i, text in enumerate(block.evidence):
         lines += wrapped(text, width, "    " if i else "  ↳ ", "    ")
-    lines += wrapped(block.remedy, width, "  → ", "    ") + wrapped(block.gain, width, "    ", "    ")
-    return [*lines, *(line for name, text in block.more for line in _labelled(f"  {name}: ", text, width, 4))]
+    lines += wrapped(block.remedy, width, "  → ", "    ") + wrapped(
+        block.gain, width, "    ", "    "
+    )
+    return [
+        *lines,
+        *(line for name, text in block.more for line in _labelled(f"  {name}: ", text, width, 4)),
+    ]
 
 
 def _columns(table: Table, width: int) -> list[str]:
@@ -115,8 +124,13 @@ def _columns(table: Table, width: int) -> list[str]:
             row[at] = (shorten if isinstance(whole[at], LevelText) else _cut)(row[at], widths[at])
     bars = ["", *(_bar(row, min(room - 2, MOST_BAR)) for row in table.rows)]
     lines = []
-    for row, bar, below in zip(rows, bars, ("", *(table.below or [""] * len(table.rows))), strict=True):
-        texts = (f"{text:{side.replace('~', '<')}{size}}" for text, side, size in zip(row, sides, widths, strict=True))
+    for row, bar, below in zip(
+        rows, bars, ("", *(table.below or [""] * len(table.rows))), strict=True
+    ):
+        texts = (
+            f"{text:{side.replace('~', '<')}{size}}"
+            for text, side, size in zip(row, sides, widths, strict=True)
+        )
         lines += ["  " + "  ".join((*texts, bar)).rstrip(), *wrapped(below, width, "    ", "    ")]
     return lines if any(rows[0]) else lines[1:]
 
@@ -163,8 +177,11 @@ def _entries(head: tuple[str, ...], rows: tuple[tuple[str, ...], ...], width: in
 def _texts(head: tuple[str, ...], row: tuple[str, ...], width: int, indent: int) -> list[str]:
     """Wrap the second column, then the others after their heads."""
     space, text = " " * indent, _bare(row[1])
-    others = " · ".join(f"{of}: {_bare(cell)}" for of, cell in zip(head[2:], row[2:], strict=True)
-                      if cell not in ("", NOTHING))  # fmt: skip
+    others = " · ".join(
+        f"{of}: {_bare(cell)}"
+        for of, cell in zip(head[2:], row[2:], strict=True)
+        if cell not in ("", NOTHING)
+    )
     together = _labelled(space, f"{text} · {others}", width)
     if not others or len(together) == 1:
         return together if others else _labelled(space, text, width)

@@ -63,7 +63,13 @@ def find_font(folders: Iterable[str]) -> tuple[str, list[str]]:
     path_of_name: dict[str, str] = {}
     for folder in folders:
         for root, _, names in os.walk(Path(folder).expanduser()):
-            path_of_name.update({name: os.path.join(root, name) for name in names if name.endswith((".ttf", ".otf"))})
+            path_of_name.update(
+                {
+                    name: os.path.join(root, name)
+                    for name in names
+                    if name.endswith((".ttf", ".otf"))
+                }
+            )
     for family, regular, bold in FAMILIES:
         if regular in path_of_name:
             return family, [path_of_name[name] for name in (regular, bold) if name in path_of_name]

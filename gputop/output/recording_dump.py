@@ -78,10 +78,16 @@ def _json(frames: Iterator[Snapshot], out: TextIO) -> int:
         count += 1
         data = snapshot_data(snapshot)
         switch_texts = [(gpu.static.index, sources.switch(gpu)) for gpu in snapshot.gpus]
-        switches = [Event(snapshot.t, "mark", text, index) for index, text in switch_texts if text is not None]
+        switches = [
+            Event(snapshot.t, "mark", text, index)
+            for index, text in switch_texts
+            if text is not None
+        ]
         data["events"] = [
             {"t": round(event.t, 3), "kind": event.kind, "gpu": event.gpu, "text": event.text}
             for event in (*snapshot.events, *switches)
         ]
-        out.write(json.dumps({**data, "schema": SCHEMA}, allow_nan=False, separators=(",", ":")) + "\n")
+        out.write(
+            json.dumps({**data, "schema": SCHEMA}, allow_nan=False, separators=(",", ":")) + "\n"
+        )
     return count

@@ -59,7 +59,9 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[tuple[Block, ...]
             (),
             ("key", "what it does"),
             tuple(
-                (f"`{key.shown}`" if key.shown else "with a preset", key.does) for key in keys if key.section == title
+                (f"`{key.shown}`" if key.shown else "with a preset", key.does)
+                for key in keys
+                if key.section == title
             ),
         )
         for title in dict.fromkeys(key.section for key in keys)
@@ -69,10 +71,16 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[tuple[Block, ...]
 def key_actions() -> tuple[Block, ...]:
     """The names under which keys can be changed, for the page of the settings."""
     tables = (KEYS, REPLAY_KEYS, PAGE_KEYS, *(keys for _, keys in key_tables()))
-    shown = {key.id: f"`{key.shown}`" if key.shown else "" for table in reversed(tables) for key in reversed(table)}
+    shown = {
+        key.id: f"`{key.shown}`" if key.shown else ""
+        for table in reversed(tables)
+        for key in reversed(table)
+    }
     return section(
         "Actions of keys",
-        ('Below `[keys]` in the file `quit = "q,x"` gives an action its keys, an empty text removes them.',),
+        (
+            'Below `[keys]` in the file `quit = "q,x"` gives an action its keys, an empty text removes them.',
+        ),
         ("action", "key"),
         tuple((f"`{key_id}`", keys) for key_id, keys in reversed(shown.items())),
     )
@@ -106,7 +114,10 @@ TABLES: tuple[tuple[str, Mapping[str, Metric]], ...] = (
 
 
 def metrics_page() -> Document:
-    sections = [section(title, (), METRICS_HEAD, tuple(map(_row, table.values()))) for title, table in TABLES]
+    sections = [
+        section(title, (), METRICS_HEAD, tuple(map(_row, table.values())))
+        for title, table in TABLES
+    ]
     bits = tuple((f"0x{bit:X}", word) for bit, word in derived.WORDS.items())
     return page(
         "Metrics",
@@ -121,12 +132,16 @@ def metrics_page() -> Document:
 
 def _row(metric: Metric) -> tuple[str, ...]:
     dcgm = f"`{metric.dcgm}`" if metric.dcgm else ""
-    definition = f"{metric.definition}; JSON has `{metric.field}`" if metric.field else metric.definition
+    definition = (
+        f"{metric.definition}; JSON has `{metric.field}`" if metric.field else metric.definition
+    )
     return f"`{metric.key}`", definition, metric.unit, metric.label, metric.origin or "", dcgm
 
 
 def sources_page() -> Document:
-    rows = tuple((f"`{name}`", row.works_on, row.asks, row.shown) for name, row in SM_SOURCES.items())
+    rows = tuple(
+        (f"`{name}`", row.works_on, row.asks, row.shown) for name, row in SM_SOURCES.items()
+    )
     return page(
         "Sources",
         (

@@ -70,7 +70,9 @@ class PageParts(Struct, frozen=True):
     """Findings, by GPU and id, that the charts tell."""
 
 
-def report_document(report: JobReport, most_findings: int | None = None, page: PageParts | None = None) -> Document:
+def report_document(
+    report: JobReport, most_findings: int | None = None, page: PageParts | None = None
+) -> Document:
     """The report with at most ``most_findings`` findings.
 
     Changes come early on a page, and at the end of a text, where a terminal stops.
@@ -82,7 +84,9 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
     lost = Items(tuple(filter(None, (money_line(report),))))
     gpus, useful = gpu_table(report, whose=page is None), Items(tuple(useful_lines(report)))
     told = frozenset() if page is None else page.charted
-    findings = part("Other findings" if told else "Findings", *finding_blocks(report, most_findings, told))
+    findings = part(
+        "Other findings" if told else "Findings", *finding_blocks(report, most_findings, told)
+    )
     changes = _what_to_change(report)
     notes = Notes(tuple(report_notes(report)))
     if page is None:
@@ -98,14 +102,19 @@ def _missing(report: JobReport) -> list[Block]:
         return []
     is_damaged = any(gap.is_damage for gap in report.missing)
     problem = "Parts of this recording are damaged" if is_damaged else "This recording has gaps"
-    return [Verdict("yellow", f"{problem}; what is missing is in no chart and no figure{gap_words(report)}")]
+    return [
+        Verdict(
+            "yellow", f"{problem}; what is missing is in no chart and no figure{gap_words(report)}"
+        )
+    ]
 
 
 def time_figures(report: JobReport) -> Figures:
     """Parts of the GPU time, adding up to the recording."""
     time = report.time
     rows: list[tuple[str, str | LevelText, str]] = [
-        (row.words, LevelText(row.level, gpu_time(row.gpu_s, time.all_s)), _shares(row)) for row in time.rows()
+        (row.words, LevelText(row.level, gpu_time(row.gpu_s, time.all_s)), _shares(row))
+        for row in time.rows()
     ]
     whole = f"{length(report.duration_s)} on {count(len(report.counted), 'GPU')}"
     if any(gpu.card_share < 1.0 for gpu in report.counted):
@@ -126,8 +135,13 @@ def headline(report: JobReport) -> str:
     where = report.where if report.host else report.command or "gputop"
     if time.lost_share is None:
         return f"{where}: {report.too_short or 'no GPU time was judged'}"
-    lost, judged, unjudged = (gpu_time(gpu_s, time.all_s) for gpu_s in (time.lost_s, time.judged_s, time.unjudged_s))
-    head = f"{where}: {lost.rpartition(' ')[0]} of {judged} lost ({share(time.lost_share)} of judged time)"
+    lost, judged, unjudged = (
+        gpu_time(gpu_s, time.all_s) for gpu_s in (time.lost_s, time.judged_s, time.unjudged_s)
+    )
+    head = (
+        f"{where}: {lost.rpartition(' ')[0]} of {judged} lost ({share(time.lost_share)} of judged "
+        "time)"
+    )
     return f"{head}, {unjudged} {STATE_WORDS['unmeasured']}" if time.unjudged_s else head
 
 
@@ -142,9 +156,16 @@ def money_line(report: JobReport) -> str:
     if report.price is None or time.all_s <= 0.0:
         return ""
     lost, whole, apart = map(time.cost, (time.lost_s, time.all_s, time.unjudged_s))
-    day = "" if report.day_factor is None else f", {money((lost or 0.0) * report.day_factor)} a day at this rate"
+    day = (
+        ""
+        if report.day_factor is None
+        else f", {money((lost or 0.0) * report.day_factor)} a day at this rate"
+    )
     unjudged = f"; not judged: {money(apart)}" if (apart or 0.0) >= LEAST_MONEY else ""
-    return f"Cost of lost time: {money(lost)} of {money(whole)}{day}{unjudged}; at {report.price:g} a GPU-hour"
+    return (
+        f"Cost of lost time: {money(lost)} of {money(whole)}{day}{unjudged}; at {report.price:g} a "
+        "GPU-hour"
+    )
 
 
 def _what_to_change(report: JobReport) -> tuple[Block, ...]:
@@ -152,19 +173,26 @@ def _what_to_change(report: JobReport) -> tuple[Block, ...]:
     head = ("", "what is wrong", "whose", "wins at most", "money", "a day", "what helps")
     rows = tuple(
         (
-            which_gpus(fix.gpus), fix.text, fix.whose,
+            which_gpus(fix.gpus),
+            fix.text,
+            fix.whose,
             _gain(fix, report.time.all_s),
-            money(fix.money), money(fix.day),
+            money(fix.money),
+            money(fix.day),
             fix.remedy,
         )
         for fix in report.fixes()
-    )  # fmt: skip
+    )
     return part("What to change, by what it would win at most", Entries(head, rows))
 
 
 def _gain(fix: Fix, whole_s: float) -> str:
     """Gain of a fix: ``423 GPU-s, 62 % of judged time, up to 2.6 × faster``."""
-    bounds = (gpu_time(fix.gain_s, whole_s), f"{share(fix.share)} of judged time", fix.worth.words())
+    bounds = (
+        gpu_time(fix.gain_s, whole_s),
+        f"{share(fix.share)} of judged time",
+        fix.worth.words(),
+    )
     return ", ".join(filter(None, bounds))
 
 
@@ -175,7 +203,10 @@ def _head(report: JobReport) -> str:
     command = f"{report.command}: {f'{ran}; ' if report.gpus else ran}" if report.command else ""
     if not report.gpus:
         return command or length(report.duration_s)
-    return f"{command}{length(report.duration_s)} on {report.where}, {count(len(report.counted), 'GPU')}"
+    return (
+        f"{command}{length(report.duration_s)} on {report.where}, "
+        f"{count(len(report.counted), 'GPU')}"
+    )
 
 
 _GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "EFF", "MEM PEAK", "POWER", "ENERGY")
@@ -183,7 +214,9 @@ _GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "EFF", "MEM PEAK", "POWER", "ENERGY")
 
 def gpu_table(report: JobReport, *, whose: bool) -> Table:
     """Means of each GPU, with its owner below."""
-    below = tuple("" if gpu.owner is None or not whose else owner_words(gpu.owner) for gpu in report.gpus)
+    below = tuple(
+        "" if gpu.owner is None or not whose else owner_words(gpu.owner) for gpu in report.gpus
+    )
     largest_kwh = max(known(gpu.energy_kwh for gpu in report.gpus), default=0.0)
     rows = tuple(_gpu_row(gpu, largest_kwh) for gpu in report.gpus)
     return Table(_GPU_HEAD, rows, "<<" + ">" * 6, below)
@@ -192,7 +225,11 @@ def gpu_table(report: JobReport, *, whose: bool) -> Table:
 def _gpu_row(gpu: GpuReport, largest_kwh: float) -> tuple[str, ...]:
     peak = NOT_MEASURED if gpu.memory_peak_bytes is None else f"{gib(gpu.memory_peak_bytes)} GiB"
     sign = "~" if gpu.energy_from == "power" else ""
-    energy = NOT_MEASURED if gpu.energy_kwh is None else f"{sign}{energy_words(gpu.energy_kwh, largest_kwh)}"
+    energy = (
+        NOT_MEASURED
+        if gpu.energy_kwh is None
+        else f"{sign}{energy_words(gpu.energy_kwh, largest_kwh)}"
+    )
     return (
         gpu.label,
         gpu.name,
@@ -222,16 +259,23 @@ def nothing_found(report: JobReport) -> str:
     if report.too_short:
         return f"{report.too_short}."
     if (report.time.lost_share or 0.0) >= LEAST_GAIN:
-        return f"nothing to change was found for the {share(report.time.lost_share)} of judged time that was lost."
+        return (
+            f"nothing to change was found for the {share(report.time.lost_share)} of judged time "
+            "that was lost."
+        )
     return "nothing wrong was seen." if report.time.judged_s > 0.0 else "nothing was judged."
 
 
-def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tuple[int, str]] = ()) -> list[Block]:
+def finding_blocks(
+    report: JobReport, limit: int | None, elsewhere: Container[tuple[int, str]] = ()
+) -> list[Block]:
     """Findings, with remedies that no fix repeats.
 
     At most ``limit`` of them. Findings in ``elsewhere``, by GPU and id, are left out.
     """
-    groups = alike(finding for finding in report.findings if (finding.gpu, finding.id) not in elsewhere)
+    groups = alike(
+        finding for finding in report.findings if (finding.gpu, finding.id) not in elsewhere
+    )
     rows: list[Block] = []
     told = report.remedies
     for group in groups[:limit]:
@@ -248,8 +292,15 @@ def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tu
 
 def step_lines(report: JobReport) -> list[str]:
     """Announced steps, a line for each run and for slow ranks."""
-    where = ("" if len(report.steps) == 1 else f"; {place_words(run)}" for run in report.steps[:_MOST_RUNS])
-    lines = [line for run in report.steps[:_MOST_RUNS] for line in (_step_line(run) + next(where), *_slow_lines(run))]
+    where = (
+        "" if len(report.steps) == 1 else f"; {place_words(run)}"
+        for run in report.steps[:_MOST_RUNS]
+    )
+    lines = [
+        line
+        for run in report.steps[:_MOST_RUNS]
+        for line in (_step_line(run) + next(where), *_slow_lines(run))
+    ]
     more = len(report.steps) - _MOST_RUNS
     return [*lines, f"and {count(more, 'more run')}"] if more > 0 else lines
 
@@ -278,8 +329,13 @@ def _slow_lines(run: StepReport) -> list[str]:
     if run.slow_own_s is None or run.wait_s is None or run.slow_rank == run.waiting_rank:
         return lines
     if run.slow_own_s > TOLD_SLOWER * (run.mean_s - run.wait_s):
-        waits = f"rank {run.waiting_rank} waits {step_time(run.wait_s)} of its {step_time(run.mean_s)} for others"
-        lines.append(f"  rank {run.slow_rank} is slow, with {step_time(run.slow_own_s)} of its own a step: {waits}")
+        waits = (
+            f"rank {run.waiting_rank} waits {step_time(run.wait_s)} of its {step_time(run.mean_s)} "
+            "for others"
+        )
+        lines.append(
+            f"  rank {run.slow_rank} is slow, with {step_time(run.slow_own_s)} of its own a step: {waits}"
+        )
     return lines
 
 
@@ -307,7 +363,9 @@ def _served_line(report: ServerReport) -> str:
     if report.queue is not None and report.queue_max is not None:
         parts.append(f"queue {report.queue:.1f}, at most {report.queue_max:.0f}")
     if report.kv_cache_pct is not None and report.kv_cache_max_pct is not None:
-        parts.append(f"KV cache {report.kv_cache_pct:.0f} %, at most {report.kv_cache_max_pct:.0f} %")
+        parts.append(
+            f"KV cache {report.kv_cache_pct:.0f} %, at most {report.kv_cache_max_pct:.0f} %"
+        )
     if report.prefix_hit_pct is not None:
         parts.append(f"prefix hits {report.prefix_hit_pct:.0f} %")
     parts.append(rate(report.preemptions_per_s, "preemptions/s"))
@@ -315,7 +373,9 @@ def _served_line(report: ServerReport) -> str:
         usual, late = getattr(report, f"{key}_p50_s"), getattr(report, f"{key}_p99_s")
         if usual is not None or late is not None:
             parts.append(f"{words} p50 mostly {bounds(usual)}, p99 at worst {bounds(late)}")
-    silent = f"; silent for {length(report.silent_s)}: {report.error}" if report.silent_s > 0.0 else ""
+    silent = (
+        f"; silent for {length(report.silent_s)}: {report.error}" if report.silent_s > 0.0 else ""
+    )
     return f"{lead}: {', '.join(filter(None, parts)) or NOT_MEASURED}{silent}"
 
 

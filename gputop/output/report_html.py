@@ -29,9 +29,14 @@ def report_html(pictured: Pictured) -> str:
     """The report as a self-contained page without scripts."""
     report = pictured.report
     rows = tuple(_time_row(gpu, report.time.all_s) for gpu in report.counted)
-    times = Table(("GPU", "", "WORKED", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><")
+    times = Table(
+        ("GPU", "", "WORKED", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><"
+    )
     main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
-    charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
+    charts = (
+        Drawing(key(pictured.column_s)),
+        *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted),
+    )
     roles = ((f"var(--c-{role})", words) for role, words in ROLE_WORDS.items())
     parts = PageParts(
         (provenance_line(pictured),),
@@ -52,9 +57,13 @@ def report_html(pictured: Pictured) -> str:
 def provenance_line(pictured: Pictured) -> str:
     """GPUs, driver, source of SM activity, and times."""
     report = pictured.report
-    parts = [f"{count} × {kind}" for kind, count in Counter(gpu.name for gpu in report.gpus).items()]
+    parts = [
+        f"{count} × {kind}" for kind, count in Counter(gpu.name for gpu in report.gpus).items()
+    ]
     parts += [f"driver {pictured.driver}"] if pictured.driver else []
-    sources = " + ".join(SM_SOURCES[source].label for source in pictured.sm_sources if source in SM_SOURCES)
+    sources = " + ".join(
+        SM_SOURCES[source].label for source in pictured.sm_sources if source in SM_SOURCES
+    )
     parts.append(f"SM measured by {sources}" if sources else "SM not measured")
     begin, end = (datetime.fromtimestamp(t, timezone.utc) for t in (report.begin, report.end))
     parts.append(f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC ({length(report.duration_s)})")
@@ -74,7 +83,9 @@ def key(column_s: float) -> Markup:
 
 def _legend(rows: Iterable[tuple[str, str]], *more: Markup) -> Markup:
     """Colours with their meanings."""
-    entries = (element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows)
+    entries = (
+        element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows
+    )
     return element("ul", *entries, *more, class_="legend")
 
 
@@ -88,7 +99,12 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     """One GPU: verdict, number, chart, lane, evidence and remedy."""
     state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
     finding = _main_finding(pictured.report.findings, gpu)
-    title, level, figure, owner = STATE_WORDS[state], LEVEL_OF_ROLE[ROLE_OF_STATE[state]], None, gpu.owner
+    title, level, figure, owner = (
+        STATE_WORDS[state],
+        LEVEL_OF_ROLE[ROLE_OF_STATE[state]],
+        None,
+        gpu.owner,
+    )
     words = []
     if finding is not None:
         title = f"{finding.text}, {title}" if finding.kind == "badge" else finding.text
@@ -114,15 +130,23 @@ def _chart_with_figures(pictured: Pictured, gpu: GpuReport, *, red: bool) -> tup
     """UTIL, SM and GAP, and the chart with lane and clock."""
     util, sm = clamp_pct(gpu.util_pct), clamp_pct(gpu.sm_pct)
     gap = None if util is None or sm is None else max(0.0, util - sm)
-    figures = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
+    figures = (
+        ("UTIL", util, ""),
+        ("SM", sm, "" if red else "green"),
+        ("GAP", gap, "red" if red else ""),
+    )
     listed = []
     for name, value, colour in figures:
         style = f"color:var(--{colour})" if colour and value is not None else None
         listed += [element("dt", name), element("dd", number(value), style=style)]
     columns = pictured.lanes.get(gpu.uuid, ())
-    label = f"GPU {gpu.index}: {' · '.join(f'{name} {number(value)}' for name, value, _ in figures)}"
+    label = (
+        f"GPU {gpu.index}: {' · '.join(f'{name} {number(value)}' for name, value, _ in figures)}"
+    )
     times = clock(pictured.report.begin, pictured.report.end)
-    return element("dl", *listed), element("div", chart(columns, label), lane(columns), times, style="min-width:0")
+    return element("dl", *listed), element(
+        "div", chart(columns, label), lane(columns), times, style="min-width:0"
+    )
 
 
 def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingReport | None:
@@ -151,9 +175,14 @@ def _time_row(gpu: GpuReport, whole_s: float) -> tuple[Cell, ...]:
     unjudged, lost = gpu.seconds.get("unmeasured", 0.0), sum(gpu.lost.values())
     worked = max(0.0, total - unjudged - lost)
     parts: list[tuple[str, str, float]] = [("work", "worked", worked)]
-    parts += [(lost_roles()[name], f"lost: {titles()[name]}", seconds) for name, seconds in gpu.lost.items()]
+    parts += [
+        (lost_roles()[name], f"lost: {titles()[name]}", seconds)
+        for name, seconds in gpu.lost.items()
+    ]
     parts.append(("unknown", STATE_WORDS["unmeasured"], unjudged))
-    bar = Bar(tuple((role, words, 100.0 * seconds / (total or 1.0)) for role, words, seconds in parts))
+    bar = Bar(
+        tuple((role, words, 100.0 * seconds / (total or 1.0)) for role, words, seconds in parts)
+    )
     owner = "" if gpu.owner is None else owner_words(gpu.owner)
     times = (gpu_time(gpu.card_share * seconds, whole_s) for seconds in (worked, lost, unjudged))
     return (gpu.label, bar, *times, owner)

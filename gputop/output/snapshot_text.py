@@ -39,7 +39,11 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
     for gpu in snapshot.gpus:
         lines += _gpu_lines(frame, gpu, view, width)
     served = [text for row in snapshot.servers if row.error is None for text in server_lines(row)]
-    lines += [Line().add(terminal_safe(text), "text") for line in served for text in wrapped(line, max(20, width - 2))]
+    lines += [
+        Line().add(terminal_safe(text), "text")
+        for line in served
+        for text in wrapped(line, max(20, width - 2))
+    ]
     if snapshot.gpus:
         lines.append(Line().add(FOR_THE_WHY, "dim"))
     rows = [line.row(width) for line in lines]
@@ -57,13 +61,18 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
 
 
 def _notices(snapshot: Snapshot, width: int) -> list[Row]:
-    return [text_row(terminal_safe(notice)[:width], width, "level.yellow") for notice in snapshot.notices]
+    return [
+        text_row(terminal_safe(notice)[:width], width, "level.yellow")
+        for notice in snapshot.notices
+    ]
 
 
 def line_rows(frame: Frame, view: View, width: int, *, clock: bool = False) -> list[Row]:
     """A line a GPU: what it does, memory, power, temperature and users; with ``clock`` after the time of day."""
     snapshot = frame.snapshot
-    names = {gpu.static.uuid: product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus}
+    names = {
+        gpu.static.uuid: product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus
+    }
     room = max(map(len, names.values()), default=0)
     samples = {gpu.static.uuid: in_sample(gpu, snapshot.processes) for gpu in snapshot.gpus}
     longest = max((len(words) for words, _ in samples.values()), default=0)
@@ -76,9 +85,21 @@ def line_rows(frame: Frame, view: View, width: int, *, clock: bool = False) -> l
         if not _is_silent(gpu, line):
             words, role = samples[gpu.static.uuid]
             level = LEVEL_OF_ROLE[role]
-            line.add(f"UTIL {number(gpu.util_pct, 3)}  SM {number(gpu.sm_active_pct, 3)}  {memory(gpu)}  ", "value")
-            line.add(f"{level_glyph(level)} {words:<{min(longest, width - line.width - 30)}}  ", f"level.{level}")
-            users = sorted({p.static.user for p in snapshot.processes if p.gpu == gpu.static.index and p.static.user})
+            line.add(
+                f"UTIL {number(gpu.util_pct, 3)}  SM {number(gpu.sm_active_pct, 3)}  {memory(gpu)}  ",
+                "value",
+            )
+            line.add(
+                f"{level_glyph(level)} {words:<{min(longest, width - line.width - 30)}}  ",
+                f"level.{level}",
+            )
+            users = sorted(
+                {
+                    p.static.user
+                    for p in snapshot.processes
+                    if p.gpu == gpu.static.index and p.static.user
+                }
+            )
             owner = [(terminal_safe(" ".join(users)), "dim")] if users else []
             line.add_all(fields([*owner, *board(gpu)], width - line.width, gap="  "))
         rows.append(line.row(width))
@@ -96,7 +117,9 @@ def _is_silent(gpu: GpuSample, line: Line) -> bool:
 
 def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator[Line]:
     """Lines of one GPU; for a lost or sleeping one the reason."""
-    line = Line().add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong")
+    line = Line().add(
+        f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong"
+    )
     line.add(" ").to(_INDENT)
     if _is_silent(gpu, line):
         yield line
@@ -117,5 +140,7 @@ def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator
     level = LEVEL_OF_ROLE[role]
     yield Line().to(_INDENT).add(f"{level_glyph(level)} {IN_SAMPLE}: {words}", f"level.{level}")
     if gpu.sm_active_pct is None and gpu.sm_reason:
-        for text in wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - _INDENT)):
+        for text in wrapped(
+            f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - _INDENT)
+        ):
             yield Line().to(_INDENT).add(text, "dim")

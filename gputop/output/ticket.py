@@ -11,10 +11,21 @@ from gputop.model.snapshot import ProcessSample, value
 from gputop.monitor import Frame
 from gputop.output.plain_document import text_lines
 
-_FACTS = ("role", "gpu_mem_bytes", "cpu_pct", "main_run_pct", "state", "waiting_on", "rss_bytes", "job")
+_FACTS = (
+    "role",
+    "gpu_mem_bytes",
+    "cpu_pct",
+    "main_run_pct",
+    "state",
+    "waiting_on",
+    "rss_bytes",
+    "job",
+)
 
 
-def ticket_data(frame: Frame, position: int, process: ProcessSample | None = None) -> dict[str, object]:
+def ticket_data(
+    frame: Frame, position: int, process: ProcessSample | None = None
+) -> dict[str, object]:
     """One GPU's verdict and processes as JSON.
 
     Command lines are masked, as in the frame. With a ``process`` only that one is included, with its activity.
@@ -33,7 +44,12 @@ def ticket_data(frame: Frame, position: int, process: ProcessSample | None = Non
         "sm_active_pct": gpu.sm_active_pct,
         "sm_source": gpu.sm_source,
         "processes": [
-            {"pid": p.pid, "user": p.static.user, "command": p.static.command or p.static.name, **facts(p, process)}
+            {
+                "pid": p.pid,
+                "user": p.static.user,
+                "command": p.static.command or p.static.name,
+                **facts(p, process),
+            }
             for p in processes_on(frame, gpu.static.index, process)
         ],
     }
@@ -64,19 +80,28 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     simulated = "simulated by gputop demo: " if snapshot.machine.is_simulated else ""
     where = f"{simulated}{snapshot.machine.hostname} GPU {gpu.static.index} ({gpu.static.name})"
     lines = [
-        ", ".join(filter(None, (f"{where}: {told.words}", number_words(told.number), since_words(told)))),
+        ", ".join(
+            filter(None, (f"{where}: {told.words}", number_words(told.number), since_words(told)))
+        ),
         f"at {moment:%Y-%m-%d %H:%M:%S} UTC; util {_pct(gpu.util_pct)}, SM {_pct(gpu.sm_active_pct)} ({gpu.sm_source})",
         *(f"evidence: {line}" for line in told.evidence),
     ]
     if told.remedy:
         lines.append(f"what helps: {told.remedy}")
-    lines += [f"also, {b.title}: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "") for b in told.other_badges]
+    lines += [
+        f"also, {b.title}: {b.evidence}" + (f"; {b.remedy}" if b.remedy else "")
+        for b in told.other_badges
+    ]
     lines += [
         f"process: pid {p.pid}, {p.static.user or 'user n/a'}: {p.static.command or p.static.name or 'n/a'}"
         for p in processes_on(frame, gpu.static.index, process)
     ]
     if process is not None:
-        values = [f"{name} {value}" for name, value in facts(process, process).items() if value is not None]
+        values = [
+            f"{name} {value}"
+            for name, value in facts(process, process).items()
+            if value is not None
+        ]
         lines.append(f"  {', '.join(values)}")
     return text_lines(lines)
 

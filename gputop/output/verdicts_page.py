@@ -11,12 +11,22 @@ from gputop.diagnosis.worth import MOST_SPEEDUP
 from gputop.output.document import Document, Entries, Paragraph, page, part, section
 
 RECORDED = (
-    ("train_untuned", "no_tensor_cores", "H100", "fine-tuning of 0.5B in FP32, 26.6 times slower than its twin"),
+    (
+        "train_untuned",
+        "no_tensor_cores",
+        "H100",
+        "fine-tuning of 0.5B in FP32, 26.6 times slower than its twin",
+    ),
     ("train_tuned", "healthy", "H100", "its tuned twin: bf16, packed"),
     ("t4_hollow_gemm", "small_kernels", "T4", "additions of 64 elements in a loop (C)"),
     ("t4_hollow_gemm", "healthy", "T4", "FP16 matrix products"),
     ("sglang_gemma3_rtx50", "working", "GeForce Blackwell", "SGLang under a benchmark"),
-    ("vllm_0.2rps", "starved_unattributed", "H100", "a server with a request each five seconds, without its processes"),
+    (
+        "vllm_0.2rps",
+        "starved_unattributed",
+        "H100",
+        "a server with a request each five seconds, without its processes",
+    ),
     ("h200_train", "healthy", "H200", "training of a transformer in bf16"),
     ("h200_loader", "healthy", "H200", "the same from four loader workers that keep up"),
     ("h200_small_steps", "main_process", "H200", "the same with steps too small for the GPU"),
@@ -37,7 +47,11 @@ def _flags() -> tuple[tuple[str, str, str], ...]:
     a, b, c = thresholds.FLAG_A_SM, thresholds.FLAG_B_RATIO, thresholds.FLAG_C_RATIO
     return (
         ("A", f"util ≥ {thresholds.FLAG_A_UTIL:.0f} %; SM < {a:.0f} %", f"SM {a.leave:.0f} %"),
-        ("B", f"not A; util ≥ {thresholds.FLAG_B_UTIL:.0f} %; SM / util < {b:g}", f"SM / util {b.leave:g}"),
+        (
+            "B",
+            f"not A; util ≥ {thresholds.FLAG_B_UTIL:.0f} %; SM / util < {b:g}",
+            f"SM / util {b.leave:g}",
+        ),
         (
             "C, hollow",
             f"neither A nor B; util ≥ {thresholds.FLAG_C_UTIL:.0f} %; 0 < SM / util < {c:g}; a compute process and "
@@ -48,7 +62,9 @@ def _flags() -> tuple[tuple[str, str, str], ...]:
 
 
 def verdicts_page() -> Document:
-    verdicts = tuple((f"`{row.id}`", row.condition, row.title, row.level, row.remedy) for row in verdict_rows())
+    verdicts = tuple(
+        (f"`{row.id}`", row.condition, row.title, row.level, row.remedy) for row in verdict_rows()
+    )
     checked = tuple((f"`{row.id}`", row.checked) for row in verdict_rows() if row.checked)
     badges = tuple((f"`{row.id}`", row.condition, row.level) for row in badge_rows())
     return page(
@@ -73,7 +89,12 @@ def verdicts_page() -> Document:
                 ),
                 Entries(("flag", "when", "leaves at"), _flags(), listed=True),
             ),
-            part("Verdicts", Entries(("verdict", "when", "shown as", "level", "what helps"), verdicts, listed=True)),
+            part(
+                "Verdicts",
+                Entries(
+                    ("verdict", "when", "shown as", "level", "what helps"), verdicts, listed=True
+                ),
+            ),
             section(
                 "What a remedy wins at most",
                 (
@@ -104,7 +125,10 @@ def verdicts_page() -> Document:
                     "on real processes without a GPU.",
                 ),
                 ("recording", "verdict", "card", "what ran"),
-                tuple((f"`{name}`", f"`{verdict}`", card, load) for name, verdict, card, load in RECORDED),
+                tuple(
+                    (f"`{name}`", f"`{verdict}`", card, load)
+                    for name, verdict, card, load in RECORDED
+                ),
             ),
             section(
                 "What their thresholds lie between",
@@ -121,7 +145,12 @@ def verdicts_page() -> Document:
                 ),
                 ("found", "measured", "remedy", "tried"),
                 tuple(
-                    (", ".join(row.causes), row.measured, plain_words(row), row.trial or "not tried")
+                    (
+                        ", ".join(row.causes),
+                        row.measured,
+                        plain_words(row),
+                        row.trial or "not tried",
+                    )
                     for row in REMEDIES
                 ),
             ),

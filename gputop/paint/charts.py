@@ -36,7 +36,9 @@ def _eighths(value: Column, full_scale: float, most: int) -> int:
     return min(most, round(value * most / full_scale) or int(value >= 0.005 * full_scale))
 
 
-def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *, alone: bool) -> Span:
+def _cell(
+    sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *, alone: bool
+) -> Span:
     """Return one cell of the gap chart.
 
     ``sm`` and ``util`` are the heights inside this cell, 0–8, sm ≤ util. ``alone`` is the only row of its chart.
@@ -63,7 +65,13 @@ def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *,
 
 
 def gap_chart(
-    util: Sequence[Column], sm: Sequence[Column], rows: int, glyphs: Glyphs, *, alarm: bool, measured: bool
+    util: Sequence[Column],
+    sm: Sequence[Column],
+    rows: int,
+    glyphs: Glyphs,
+    *,
+    alarm: bool,
+    measured: bool,
 ) -> list[list[Span]]:
     """The signature chart: ``rows`` rows of spans, top row first.
 
@@ -73,7 +81,11 @@ def gap_chart(
     # A chart of one row leaves an eighth free, so that it does not run into the one above.
     top = rows * 8 if rows > 1 else 7
     highs = tuple([_eighths(value, 100.0, top) for value in util])
-    lows = tuple([_eighths(value, 100.0, top) for value in sm]) if measured else (UNKNOWN,) * len(highs)
+    lows = (
+        tuple([_eighths(value, 100.0, top) for value in sm])
+        if measured
+        else (UNKNOWN,) * len(highs)
+    )
     return [list(row) for row in _drawn(lows, highs, rows, glyphs, alarm=alarm)]
 
 
@@ -85,13 +97,19 @@ def _drawn(
 
     Remembered: most values change by less than an eighth of a cell from one second to the next.
     """
-    columns = [_column(low, high, rows, glyphs, alarm=alarm) for low, high in zip(lows, highs, strict=True)]
-    return [runs(cells) for cells in zip(*columns, strict=True)] if columns else [(("", ""),)] * rows
+    columns = [
+        _column(low, high, rows, glyphs, alarm=alarm) for low, high in zip(lows, highs, strict=True)
+    ]
+    return (
+        [runs(cells) for cells in zip(*columns, strict=True)] if columns else [(("", ""),)] * rows
+    )
 
 
 def runs(cells: Iterable[Span]) -> tuple[Span, ...]:
     """Neighbours of one style as one span."""
-    return tuple(("".join(map(itemgetter(0), run)), style) for style, run in groupby(cells, itemgetter(1)))
+    return tuple(
+        ("".join(map(itemgetter(0), run)), style) for style, run in groupby(cells, itemgetter(1))
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -99,7 +117,9 @@ def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> l
     """One column of the gap chart, top cell first."""
     if low == UNKNOWN == high:
         return [(" ", "text")] * rows
-    gap_style, sm_on_gap = ("gap.alarm", "gap.sm_on_alarm") if alarm else ("gap.gap", "gap.sm_on_gap")
+    gap_style, sm_on_gap = (
+        ("gap.alarm", "gap.sm_on_alarm") if alarm else ("gap.gap", "gap.sm_on_gap")
+    )
     cells: list[Span] = []
     for floor in range((rows - 1) * 8, -1, -8):
         sm, util = min(8, max(0, low - floor)), min(8, max(0, max(low, high) - floor))
@@ -142,13 +162,20 @@ def lane(values: Sequence[Column], style: str) -> Span:
     return area(values, 1, style, 100.0)[0][0]
 
 
-def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
+def bar(
+    value: float | None, full_scale: float | None, width: int, glyphs: Glyphs, style: str
+) -> list[Span]:
     """Draw a horizontal bar; blank where a value is unknown."""
     if value is None or not full_scale:
         return [(" " * width, "text")]
-    whole, rest = divmod(max(0, min(width * 8, round(value / full_scale * width * 8) or value > 0)), 8)
+    whole, rest = divmod(
+        max(0, min(width * 8, round(value / full_scale * width * 8) or value > 0)), 8
+    )
     text = LEFT[8] * whole + (LEFT[rest] if rest else "")
-    return [*([(text, style)] if text else []), (glyphs.track * (width - len(text)), f"{style}.track")]
+    return [
+        *([(text, style)] if text else []),
+        (glyphs.track * (width - len(text)), f"{style}.track"),
+    ]
 
 
 CURSOR_STYLE = "strong"
@@ -161,7 +188,9 @@ def area(values: Sequence[Column], rows: int, style: str, top: float | None) -> 
     Where ``top`` is unknown nothing can be drawn to scale: blank.
     """
     most = rows * 8 - 1
-    heights = [_eighths(value, top, most) if value is not None and top else UNKNOWN for value in values]
+    heights = [
+        _eighths(value, top, most) if value is not None and top else UNKNOWN for value in values
+    ]
     drawn: list[list[Span]] = []
     for floor in range((rows - 1) * 8, -1, -8):
         # What is not known finds the last one.
@@ -187,7 +216,10 @@ def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> li
     A column has the first of (letter, style, shares in percent) that is above zero.
     """
     cells = (
-        next(((letter, style) for letter, style, values in series if (values[column] or 0.0) > 0.0), (" ", "text"))
+        next(
+            ((letter, style) for letter, style, values in series if (values[column] or 0.0) > 0.0),
+            (" ", "text"),
+        )
         for column in range(count)
     )
     return list(runs(cells))

@@ -46,13 +46,22 @@ def column_rows(chosen: tuple[str, ...], at: str, width: int) -> list[Row]:
     A chosen column that does not fit this width says so.
     """
     fits = {place.column.key for place in columns_for(width, chosen)}
-    rows = [text_row(" columns of the process table; the palette (:) saves them", width, "title"), Line().row(width)]
+    rows = [
+        text_row(" columns of the process table; the palette (:) saves them", width, "title"),
+        Line().row(width),
+    ]
     for key in listed(chosen):
         column = COLUMNS[key]
         on = key in chosen
         line = Line().add(f"  {'[x]' if on else '[ ]'} ", "value" if on else "dim")
-        line.add(f"{column.head:<{HEAD_WIDTH}}", "strong" if on else "text").add(f"{key:<{NAME_WIDTH}}", "dim")
-        words = column.definition if not on or key in fits else f"(no room at this width) {column.definition}"
+        line.add(f"{column.head:<{HEAD_WIDTH}}", "strong" if on else "text").add(
+            f"{key:<{NAME_WIDTH}}", "dim"
+        )
+        words = (
+            column.definition
+            if not on or key in fits
+            else f"(no room at this width) {column.definition}"
+        )
         line.fill(words, width)
         rows.append(line.row(width, "select" if key == at else None))
     return rows

@@ -20,7 +20,9 @@ from gputop.model.secrets import masked_text
 from gputop.paint.cells import fit, folded
 from gputop.paint.line import Line, Row, heading, text_row
 
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
+_SECRET = re.compile(
+    r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE
+)
 NAME_WIDTH = 32
 
 
@@ -63,11 +65,18 @@ def environment_rows(
     if len(rows) == above:
         rows.append(text_row("  no variable holds these letters", width, "dim"))
     if masked:
-        rows.insert(1, text_row(f"  masked because they look like secrets: {masked}; v shows them", width, "dim"))
+        rows.insert(
+            1,
+            text_row(
+                f"  masked because they look like secrets: {masked}; v shows them", width, "dim"
+            ),
+        )
     return rows
 
 
-def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def recipes(
+    pid: int, argv: Sequence[str], folder: str | None
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return commands that profile a process: purpose and lines of each.
 
     py-spy on the running process, Nsight Systems on a new run, torch.profiler for its training loop. Non-printing
@@ -108,7 +117,15 @@ def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[tuple[st
 
 FRAMES_SHOWN = 12
 THREADS_SHOWN = 24
-STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
+STATES = {
+    "R": "running",
+    "S": "asleep",
+    "D": "disk wait",
+    "Z": "ended",
+    "T": "stopped",
+    "t": "traced",
+    "I": "idle",
+}
 """Kernel states in words, as in the catalogue's ``state``."""
 
 
@@ -117,13 +134,18 @@ def look_rows(look: DeepLook, command: str, width: int) -> list[Row]:
     rows = _process_rows(look.process, "process", command, width)
     if look.loader is not None:
         is_repeated = look.loader.reason == look.process.reason
-        rows += _process_rows(look.loader, "one of its loaders", "", width, reason_shown=is_repeated)
+        rows += _process_rows(
+            look.loader, "one of its loaders", "", width, reason_shown=is_repeated
+        )
     rows.append(heading("to see more", width, "title"))
     process = look.process.identity
     for purpose, lines in recipes(process.pid, look.argv, look.folder):
         rows += [text_row(part, width, "dim", 2) for part in wrapped(purpose, max(10, width - 5))]
         for text in lines:
-            rows += [Line().add("      ").add(part, "remedy").row(width) for part in folded(text, width - 8)]
+            rows += [
+                Line().add("      ").add(part, "remedy").row(width)
+                for part in folded(text, width - 8)
+            ]
     return rows
 
 
@@ -149,14 +171,21 @@ def _process_rows(
     if process.stacks:
         rows += _stacks(process.stacks, width)
     elif not reason_shown:
-        line = Line().add("  no Python stack: ", "level.yellow").add(terminal_safe(process.reason), "text")
+        line = (
+            Line()
+            .add("  no Python stack: ", "level.yellow")
+            .add(terminal_safe(process.reason), "text")
+        )
         rows.append(line.row(width))
         if process.help:
             rows += [
-                Line().add("  ").add("→" if i == 0 else " ", "remedy")
-                .add(f" {part}", "remedy").row(width)
+                Line()
+                .add("  ")
+                .add("→" if i == 0 else " ", "remedy")
+                .add(f" {part}", "remedy")
+                .row(width)
                 for i, part in enumerate(folded(process.help, width - 6))
-            ]  # fmt: skip
+            ]
     return [*rows, *_threads(process.threads, width), Line().row(width)]
 
 
@@ -168,16 +197,25 @@ def _stacks(stacks: tuple[ThreadStack, ...], width: int) -> list[Row]:
     rows = []
     for frames, equal in sorted(stacks_of_frames.items(), key=lambda item: -len(item[1])):
         state = "running" if any(stack.active for stack in equal) else "waiting"
-        text = f"  main thread, {state}, {len(equal)} of {len(stacks)} looks stood here (innermost first)"
+        text = (
+            f"  main thread, {state}, {len(equal)} of {len(stacks)} looks stood here (innermost "
+            "first)"
+        )
         rows.append(text_row(fit(text, width), width, "heading"))
         if not frames:
             rows.append(text_row("    no Python frame: it is starting or ending", width, "dim"))
         for depth, (function, file, number) in enumerate(frames[:FRAMES_SHOWN]):
-            line = Line().add("    ").add(fit(function, min(40, width // 3)), "value" if depth == 0 else "text")
+            line = (
+                Line()
+                .add("    ")
+                .add(fit(function, min(40, width // 3)), "value" if depth == 0 else "text")
+            )
             where = f"{file}:{number}" if number else file
             rows.append(line.add(fit(f"  {where}", max(1, width - line.width)), "dim").row(width))
         if len(frames) > FRAMES_SHOWN:
-            rows.append(text_row(f"    {count(len(frames) - FRAMES_SHOWN, 'more frame')}", width, "dim"))
+            rows.append(
+                text_row(f"    {count(len(frames) - FRAMES_SHOWN, 'more frame')}", width, "dim")
+            )
     return rows
 
 
@@ -185,13 +223,22 @@ def _threads(threads: tuple[ThreadSample, ...], width: int) -> list[Row]:
     if not threads:
         return []
     rows = [
-        text_row(f"  {'THREAD':>8}  {'NAME':<16}  {'STATE':<10}  {'WAITS ON':<9}  KERNEL FUNCTION", width, "heading")
+        text_row(
+            f"  {'THREAD':>8}  {'NAME':<16}  {'STATE':<10}  {'WAITS ON':<9}  KERNEL FUNCTION",
+            width,
+            "heading",
+        )
     ]
     for thread in threads[:THREADS_SHOWN]:
         line = Line().add(f"  {thread.tid:>8}  ", "dim").add(fit(thread.name, 16), "value")
-        line.add(f"  {STATES.get(thread.state, thread.state):<10}", "level.red" if thread.state == "D" else "text")
+        line.add(
+            f"  {STATES.get(thread.state, thread.state):<10}",
+            "level.red" if thread.state == "D" else "text",
+        )
         line.add(f"  {thread.waiting_on or '–':<9}  ", "text")
         rows.append(line.add(fit(thread.channel or "–", 40), "dim").row(width))
     if len(threads) > THREADS_SHOWN:
-        rows.append(text_row(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", width, "dim"))
+        rows.append(
+            text_row(f"  {'':>8}  {len(threads) - THREADS_SHOWN} more threads", width, "dim")
+        )
     return rows

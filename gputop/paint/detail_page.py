@@ -74,7 +74,9 @@ def after_key(state: DetailsView, key_id: str, painted: DetailsPainted) -> Detai
         return replace(state, view=zoomed(state.view, 1 if key_id == "longer" else -1))
     axis, far = painted.axis, min(FAR_COLUMNS, painted.axis.columns - 1)
     steps = {"left": -1, "right": 1, "far_left": -far, "far_right": far, "oldest": -axis.columns}
-    return replace(state, cursor_t=stepped(axis, state.cursor_t, steps[key_id]) if key_id in steps else None)
+    return replace(
+        state, cursor_t=stepped(axis, state.cursor_t, steps[key_id]) if key_id in steps else None
+    )
 
 
 class Chart(Struct, frozen=True):
@@ -112,7 +114,9 @@ class DetailPage:
     ) -> None:
         self.frame, self.view, self.glyphs, self.width = frame, state.view, state.view.glyphs, width
         self.sample = sample
-        axis = self.axis = axis_for(latest_t or frame.snapshot.t, self.view.span_s, chart_width(width))
+        axis = self.axis = axis_for(
+            latest_t or frame.snapshot.t, self.view.span_s, chart_width(width)
+        )
         self.cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
         self.columns = cache(lambda name: read(name, axis.width_s, axis.columns))
         self.rows: list[Row] = []
@@ -159,7 +163,9 @@ class DetailPage:
         """
         padded = shorten(text, self.axis.columns).ljust(self.axis.columns)
         spans = with_cursor([(padded, style)], self.cursor, over_text=False)
-        self.rows.append(Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(self.width))
+        self.rows.append(
+            Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(self.width)
+        )
 
     def chart(self, chart: Chart, rows: int) -> None:
         """Add one area chart with its name, value and scale."""
@@ -188,7 +194,12 @@ class DetailPage:
     def foot(self, moment: Callable[[], list[Field]], most: int) -> list[Row]:
         """Return the time axis and the values at a moment."""
         view, width = self.view, self.width
-        rows = [Line().to(LABEL_WIDTH).add_all(axis_spans(self.axis, view.utc_offset_s, self.cursor)).row(width)]
+        rows = [
+            Line()
+            .to(LABEL_WIDTH)
+            .add_all(axis_spans(self.axis, view.utc_offset_s, self.cursor))
+            .row(width)
+        ]
         if self.cursor is None:
             return rows
         clock = clock_time(self.axis.middle(self.cursor), view.utc_offset_s)
@@ -200,7 +211,9 @@ class DetailPage:
             rows.append(line.add_all(shown).row(width))
         return rows
 
-    def painted(self, head: list[Row], foot: list[Row], height: int, *more_keys: tuple[str, str]) -> DetailsPainted:
+    def painted(
+        self, head: list[Row], foot: list[Row], height: int, *more_keys: tuple[str, str]
+    ) -> DetailsPainted:
         """Return head, scrolled rows, foot and keys in ``height`` rows."""
         width, total = self.width, len(self.rows)
         room = max(0, height - len(head) - len(foot) - 1)
@@ -219,7 +232,9 @@ class DetailPage:
         total = len(self.rows)
         parts: list[tuple[str, str | None]] = [("esc back", "escape")]
         if total:
-            cursor = f"{across} read a moment" if self.cursor is None else f"{across} moment  End now"
+            cursor = (
+                f"{across} read a moment" if self.cursor is None else f"{across} moment  End now"
+            )
             scroll = f"{along} {first + 1}-{min(total, first + room)} of {total}"
             span = f"+ - {duration(self.view.span_s)}"
             parts += [(scroll, None), (span, "plus"), (cursor, "left"), *more_keys]
@@ -227,5 +242,7 @@ class DetailPage:
         for text, key in parts:
             if line.width and line.width + 2 + len(text) > self.width:
                 break
-            line.add("   " if line.width else " ", "dim").add(shorten(text, self.width - 2), "dim", key)
+            line.add("   " if line.width else " ", "dim").add(
+                shorten(text, self.width - 2), "dim", key
+            )
         return line

@@ -57,7 +57,13 @@ FACTS: Mapping[str, Fact] = {
 """By key, the most telling first."""
 MOMENT = tuple(FACTS)[:13]
 """What history has of a GPU."""
-ENGINES = {"sm_clock_mhz": "clock", "pstate": "P-state", "fan_pct": "fan", "encoder_pct": "ENC", "decoder_pct": "DEC"}
+ENGINES = {
+    "sm_clock_mhz": "clock",
+    "pstate": "P-state",
+    "fan_pct": "fan",
+    "encoder_pct": "ENC",
+    "decoder_pct": "DEC",
+}
 
 
 def counters(gpu: GpuSample) -> list[Field]:
@@ -66,7 +72,11 @@ def counters(gpu: GpuSample) -> list[Field]:
     Left out together where neither is measured.
     """
     shown = [(key, getattr(gpu, key)) for key in ("tensor_active_pct", "dram_active_pct")]
-    return [(FACTS[key].text(value), "text") for key, value in shown] if any(v is not None for _, v in shown) else []
+    return (
+        [(FACTS[key].text(value), "text") for key, value in shown]
+        if any(v is not None for _, v in shown)
+        else []
+    )
 
 
 def board(gpu: GpuSample) -> list[Field]:
@@ -95,7 +105,11 @@ def engines(gpu: GpuSample, width: int) -> list[Span]:
 
     Those that are not measured follow; the page of the GPU says why.
     """
-    shown = [(FACTS[key].text(value), "text") for key in ENGINES if (value := getattr(gpu, key)) is not None]
+    shown = [
+        (FACTS[key].text(value), "text")
+        for key in ENGINES
+        if (value := getattr(gpu, key)) is not None
+    ]
     missing = [name for key, name in ENGINES.items() if getattr(gpu, key) is None]
     return fields([*shown, (f"{', '.join(missing)} n/a", "dim")] if missing else shown, width, "  ")
 
@@ -127,7 +141,9 @@ def busiest_bus(gpu: GpuSample) -> list[Field]:
     """
     both = [(into, out) for _, _, into, out in _links(gpu)]
     names = ("PCIe ↓", "PCIe ↑", "NVLink ↓", "NVLink ↑")
-    value, text = max(zip([v or 0.0 for pair in both for v in pair], names, strict=True), key=lambda link: link[0])
+    value, text = max(
+        zip([v or 0.0 for pair in both for v in pair], names, strict=True), key=lambda link: link[0]
+    )
     return [(f"{text}{gb_per_s(value, 4)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
 
 
@@ -138,11 +154,19 @@ def totals(gpus: Sequence[GpuSample]) -> list[Field]:
     """
     split = {gpu.static.mig_parent for gpu in gpus}
     units = [gpu for gpu in gpus if gpu.static.uuid not in split and gpu.lost_reason is None]
-    power = [gpu.power_w for gpu in gpus if gpu.power_w is not None and gpu.static.mig_parent is None]
-    memory = [(gpu.mem_used_bytes, gpu.mem_total_bytes or 0.0) for gpu in units if gpu.mem_used_bytes is not None]
+    power = [
+        gpu.power_w for gpu in gpus if gpu.power_w is not None and gpu.static.mig_parent is None
+    ]
+    memory = [
+        (gpu.mem_used_bytes, gpu.mem_total_bytes or 0.0)
+        for gpu in units
+        if gpu.mem_used_bytes is not None
+    ]
     parts = [f"{number(sum(power))} W"] if power else []
     if memory:
-        parts.append(f"{gib(sum(used for used, _ in memory))} / {gib(sum(total for _, total in memory))} GiB")
+        parts.append(
+            f"{gib(sum(used for used, _ in memory))} / {gib(sum(total for _, total in memory))} GiB"
+        )
     for key in ("util_pct", "sm_active_pct"):
         values = [value for gpu in units if (value := getattr(gpu, key)) is not None]
         parts += [f"mean {FACTS[key].text(sum(values) / len(values))} %"] if values else []

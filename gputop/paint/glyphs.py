@@ -61,7 +61,9 @@ def ascii_cells(text: str) -> str:
 
 
 def _ascii(text: str, forms: Mapping[int, str | int | None]) -> str:
-    return text if text.isascii() else text.translate(forms).encode("ascii", "replace").decode("ascii")
+    return (
+        text if text.isascii() else text.translate(forms).encode("ascii", "replace").decode("ascii")
+    )
 
 
 def keys_shown(shown: str, glyphs: Glyphs) -> str:
@@ -81,4 +83,6 @@ _ASCII_FORMS = str.maketrans({
     "✗": "x", "⏎": "|", "●": "*", "▲": "!", "■": "#", "█": "#", "▏": "", "▎": "", "▍": "", "▌": "=", "▋": "=",
     "▊": "=", "▉": "=",
 })  # fmt: skip
-_CELL_FORMS = _ASCII_FORMS | str.maketrans("→↳≤≥…°↓↑←░▒▁▂▃▄▅▆▇▏▎▍▌▋▊▉─│├└▸▾▴", ">-<>~ v^<.:___===#----=##-||`>v^")
+_CELL_FORMS = _ASCII_FORMS | str.maketrans(
+    "→↳≤≥…°↓↑←░▒▁▂▃▄▅▆▇▏▎▍▌▋▊▉─│├└▸▾▴", ">-<>~ v^<.:___===#----=##-||`>v^"
+)

@@ -56,7 +56,11 @@ def gpu_charts(page: DetailPage, gpu: GpuSample) -> list[Chart]:
             f"slow {slowdown:.0f} °C" if slowdown else "",
         ),
     ]  # fmt: skip
-    return [chart for chart in charts if getattr(gpu, chart.name, None) is not None or page.measured(chart.name)]
+    return [
+        chart
+        for chart in charts
+        if getattr(gpu, chart.name, None) is not None or page.measured(chart.name)
+    ]
 
 
 def _round_top(page: DetailPage, name: str) -> float:
@@ -81,7 +85,11 @@ def _link_charts(page: DetailPage, label: str, key: str, peak: float | None) -> 
     into, out = f"{key}_rx_bytes_per_s", f"{key}_tx_bytes_per_s"
     highest = max(page.measured(into) + page.measured(out), default=0.0)
     if not highest:
-        return [Chart(into, label, "area.bus", 0.0, quantity.rate, text_instead="no traffic in this time")]
+        return [
+            Chart(
+                into, label, "area.bus", 0.0, quantity.rate, text_instead="no traffic in this time"
+            )
+        ]
     top = round_top(max(highest, 1e6))
     if peak is not None and highest <= peak:
         top = min(top, peak)
@@ -102,7 +110,12 @@ def add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
         labels = number_labels(at_cursor, g.d, newest=False)
     measured = bool(page.measured("sm_active_pct"))
     chart = gap_chart(
-        page.columns("util_pct"), page.columns("sm_active_pct"), rows, page.glyphs, alarm=g.alarm, measured=measured
+        page.columns("util_pct"),
+        page.columns("sm_active_pct"),
+        rows,
+        page.glyphs,
+        alarm=g.alarm,
+        measured=measured,
     )
     marked = page.frame.history.marks_within(g.gpu.static.uuid, axis.begin, axis.end)
     chart = with_marks(chart, [axis.column_of(t) for t, _ in marked])
@@ -116,7 +129,9 @@ def add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
 def add_throttling(page: DetailPage) -> None:
     """Add the letters of clock limits, with their legend."""
     columns = [(letter, style, page.columns(name)) for letter, style, name, _ in MARK_SERIES]
-    legend = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
+    legend = [
+        entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])
+    ]
     if legend:
         letters = marks(columns, page.axis.columns)
         page.add_chart_row([("  slowed", "dim")], letters, ", ".join(legend)[: AXIS_WIDTH - 1])
@@ -152,7 +167,11 @@ def values_at(page: DetailPage, listed: list[VerdictSpan]) -> list[Field]:
     """
     util, sm = page.column("util_pct"), page.column("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
-    parts = [(FACTS[key].text(value), "text") for key in MOMENT if (value := page.column(key)) is not None]
+    parts = [
+        (FACTS[key].text(value), "text")
+        for key in MOMENT
+        if (value := page.column(key)) is not None
+    ]
     if gap is not None:
         parts.insert(2, (f"GAP {number(gap, 3)}", "text"))
     parts += [

@@ -21,7 +21,9 @@ def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:
     """
     if gpu.sm_active_pct is not None:
         praised = not is_red(d) and gpu.sm_active_pct >= 0.5
-        return number(gpu.sm_active_pct, 3), "dim" if newest else "value.sm" if praised else "strong"
+        return number(
+            gpu.sm_active_pct, 3
+        ), "dim" if newest else "value.sm" if praised else "strong"
     if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
         return f"≤{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
     return ("…" if _is_coming(gpu) else NOT_MEASURED), "dim"
@@ -30,7 +32,12 @@ def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:
 def _is_coming(gpu: GpuSample) -> bool:
     """Return whether SM waits for its second sample."""
     lack = gpu.sm_lack
-    return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and lack is not None and lack.kind == "collecting"
+    return (
+        gpu.sm_source in MEASURED
+        and gpu.sm_active_pct is None
+        and lack is not None
+        and lack.kind == "collecting"
+    )
 
 
 def shown_gap(gpu: GpuSample) -> int | None:
@@ -51,7 +58,9 @@ def gap_style(gap: float | None, *, alarm: bool) -> str:
     return "value.alarm" if alarm else "value.gap" if gap is not None and gap >= WIDE_GAP else "dim"
 
 
-def number_labels(gpu: GpuSample, d: GpuDiagnosis, rows: int = 3, *, newest: bool | None = None) -> list[list[Span]]:
+def number_labels(
+    gpu: GpuSample, d: GpuDiagnosis, rows: int = 3, *, newest: bool | None = None
+) -> list[list[Span]]:
     """Return UTIL, SM and GAP with labels, a row each.
 
     The first ``rows`` of them; the values of one second are dim.

@@ -53,11 +53,15 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
         line.add_all(gap_rows(g, g.axis(chart_width, 1), 1)[0])
-    line.add(f"  {number(gpu.util_pct, 3)}", "strong" if g.red and not newest else "dim").add(f"  {sm:>3}", sm_style)
+    line.add(f"  {number(gpu.util_pct, 3)}", "strong" if g.red and not newest else "dim").add(
+        f"  {sm:>3}", sm_style
+    )
     if width >= LEAST_NUMBERS_WIDTH:
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / GIB:.0f}"
         used = number(None if gpu.mem_used_bytes is None else gpu.mem_used_bytes / GIB)
-        line.add(f"  {f'{used}{total}':>7} {number(gpu.power_w, 4)} {number(gpu.temp_c, 3)}", "text")
+        line.add(
+            f"  {f'{used}{total}':>7} {number(gpu.power_w, 4)} {number(gpu.temp_c, 3)}", "text"
+        )
     figure = figure_words(g.told) if width >= LEAST_FIGURE_WIDTH else ""
     room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
     line.add("  ").add_all(_list_verdict(g, room))
@@ -99,10 +103,15 @@ def list_title(g: ShownGpu, room: int, width: int) -> Line:
     line = Line().add("─", "rule").add(f" GPU {gpu_label(gpu)} ", "title")
     least = step_words(frame, gpu, LEAST_STEP_ROOM)
     keys = len("[ ] ") if others else 0
-    owner = owner_of(g.told, end - line.width - len(OWNED) - len(others) - keys - (len(least) + 4 if least else 0))
+    owner = owner_of(
+        g.told,
+        end - line.width - len(OWNED) - len(others) - keys - (len(least) + 4 if least else 0),
+    )
     line.add(f"{OWNED.lstrip()}{owner} " if owner else "", "text").add(others, "dim")
     if others:
-        line.add("[", "title.key", "previous_gpu").add(" ", "dim").add("]", "title.key", "next_gpu").add(" ", "dim")
+        line.add("[", "title.key", "previous_gpu").add(" ", "dim").add(
+            "]", "title.key", "next_gpu"
+        ).add(" ", "dim")
     steps = step_words(frame, gpu, end - line.width - 2)
     line.add(f" {steps} " if steps else "", "text")
     if since and line.width < end:

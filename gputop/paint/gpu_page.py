@@ -14,7 +14,14 @@ from gputop.paint import header, panes
 from gputop.paint.cells import shorten
 from gputop.paint.charts import with_cursor
 from gputop.paint.detail_page import LABEL_WIDTH, DetailPage, DetailsPainted, DetailsView
-from gputop.paint.gpu_charts import add_gap_chart, add_lanes, add_throttling, gpu_charts, gpu_lanes, values_at
+from gputop.paint.gpu_charts import (
+    add_gap_chart,
+    add_lanes,
+    add_throttling,
+    gpu_charts,
+    gpu_lanes,
+    values_at,
+)
 from gputop.paint.line import Line, Row, text_row
 from gputop.paint.panes import ShownGpu
 from gputop.paint.provenance import provenance_rows
@@ -32,11 +39,15 @@ def position_of(frame: Frame, uuid: str) -> int | None:
     return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == uuid), None)
 
 
-def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height: int) -> DetailsPainted:
+def gpu_details(
+    frame: Frame, state: DetailsView, uuid: str, width: int, height: int
+) -> DetailsPainted:
     """The screen in exactly ``height`` rows of ``width`` cells."""
     position, gpus, view = position_of(frame, uuid), frame.snapshot.gpus, state.view
     gpu = None if position is None else gpus[position]
-    page = DetailPage(frame, state, gpu, partial(frame.history.columns, uuid), frame.history.latest_t, width)
+    page = DetailPage(
+        frame, state, gpu, partial(frame.history.columns, uuid), frame.history.latest_t, width
+    )
     head = [header.header(frame, view, width).row(width)]
     if position is None or gpu is None:
         gone = shorten("this GPU is no longer in the snapshot", width - 3)
@@ -52,7 +63,9 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
         name += ": simulated here, named as on a real GPU"
     page.heading(name)
     page.rows += provenance_rows(frame.snapshot, gpu, width)
-    return page.painted(head, foot, height, *[("[ ] GPU", "right_square_bracket")] * (len(gpus) > 1))
+    return page.painted(
+        head, foot, height, *[("[ ] GPU", "right_square_bracket")] * (len(gpus) > 1)
+    )
 
 
 def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: int) -> None:
@@ -65,7 +78,12 @@ def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: 
     add_gap_chart(page, g, gap_rows)
     colours, names = strip(listed, page.axis, page.glyphs)
     page.add_chart_row([("  verdict", "dim")], colours)
-    page.rows.append(Line().to(LABEL_WIDTH).add_all(with_cursor(names, page.cursor, over_text=False)).row(page.width))
+    page.rows.append(
+        Line()
+        .to(LABEL_WIDTH)
+        .add_all(with_cursor(names, page.cursor, over_text=False))
+        .row(page.width)
+    )
     for chart in charts:
         page.chart(chart, other)
         if chart.name == "sm_clock_mhz":
@@ -84,7 +102,9 @@ def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
     axis = page.axis
     text = ""
     places = [(axis.column_of(t), words) for t, words in marked]
-    for (at, words), following in zip(places, [place[0] for place in places[1:]] + [axis.columns], strict=True):
+    for (at, words), following in zip(
+        places, [place[0] for place in places[1:]] + [axis.columns], strict=True
+    ):
         if at < len(text):
             continue
         room = following - at - 1
@@ -94,5 +114,7 @@ def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
             text = text.ljust(at - len(mark_text) - 1) + f"{mark_text} ▴"
             continue
         text = text.ljust(at) + shorten(f"▴ {mark_text}", max(1, room))[: max(1, room)]
-    spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], page.cursor, over_text=False)
+    spans = with_cursor(
+        [(text[: axis.columns].ljust(axis.columns), "value")], page.cursor, over_text=False
+    )
     return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(page.width)

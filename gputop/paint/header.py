@@ -37,13 +37,16 @@ def header(frame: Frame, view: View, width: int) -> Line:
     line = Line().add(" gputop", "brand|bar")
     wide = width >= 100
     names = [
-        product(gpu.static.name, gpu.mem_total_bytes) if wide else model_name(gpu.static.name) for gpu in snapshot.gpus
+        product(gpu.static.name, gpu.mem_total_bytes) if wide else model_name(gpu.static.name)
+        for gpu in snapshot.gpus
     ]
     words, style = sm_provenance(snapshot.gpus)
     if not wide:
         words = words.replace("SM not measured", "SM n/a").replace("measured · ", "")
     # (rank in giving way, text, style, key): the highest rank goes first; that a node is simulated is never left out.
-    parts: list[tuple[int, str, str, str | None]] = [(2, terminal_safe(snapshot.machine.hostname)[:24], "value", None)]
+    parts: list[tuple[int, str, str, str | None]] = [
+        (2, terminal_safe(snapshot.machine.hostname)[:24], "value", None)
+    ]
     if names:
         parts.append((0, _counted(names), "value", None))
     if wide and snapshot.machine.driver:
@@ -91,8 +94,14 @@ def _own_cost(own_cost: OwnCost, cpu_pct: float, width: int) -> str:
     The helper that reads the hardware counters is counted apart.
     """
     # The host's name matters more than the own memory.
-    helper = "" if own_cost.helper_cpu_pct is None else f" + counters {_share(own_cost.helper_cpu_pct)}"
-    size = "" if own_cost.rss_bytes is None or width < 120 else f" cpu {own_cost.rss_bytes / 2**20:3.0f} MiB"
+    helper = (
+        "" if own_cost.helper_cpu_pct is None else f" + counters {_share(own_cost.helper_cpu_pct)}"
+    )
+    size = (
+        ""
+        if own_cost.rss_bytes is None or width < 120
+        else f" cpu {own_cost.rss_bytes / 2**20:3.0f} MiB"
+    )
     return f"self {_share(cpu_pct)}{size}{helper}"
 
 
@@ -117,7 +126,9 @@ def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
 
     Panes often have no room for it.
     """
-    fixes = dict.fromkeys(gpu.sm_lack.fix for gpu in gpus if gpu.sm_lack is not None and lacks_sm(gpu))
+    fixes = dict.fromkeys(
+        gpu.sm_lack.fix for gpu in gpus if gpu.sm_lack is not None and lacks_sm(gpu)
+    )
     return [f"for SM activity {fix}" for fix in fixes if fix]
 
 
@@ -131,7 +142,10 @@ def waste_words(frame: Frame) -> str:
         return ""
     not_judged = max(0.0, gpus - waste.recent_gpus)
     if gpus <= 1:
-        lost, apart = f"{100 * waste.recent_lost_gpus:.0f} % of the GPU's time", f"{100 * not_judged:.0f} %"
+        lost, apart = (
+            f"{100 * waste.recent_lost_gpus:.0f} % of the GPU's time",
+            f"{100 * not_judged:.0f} %",
+        )
     else:
         lost, apart = f"{waste.recent_lost_gpus:.1f} of {gpus} GPUs' time", f"{not_judged:.1f}"
     rest = f", {apart} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
@@ -162,5 +176,7 @@ def summary(frame: Frame, view: View, width: int) -> Line:
         line.add("   ").add(text, "text", WASTE)
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
         if line.width + 4 + 20 <= width:
-            line.add("   ").add(shorten(terminal_safe(notice), width - line.width - 1), "level.yellow")
+            line.add("   ").add(
+                shorten(terminal_safe(notice), width - line.width - 1), "level.yellow"
+            )
     return line

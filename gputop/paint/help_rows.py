@@ -38,7 +38,9 @@ SCREEN_WORDS: Mapping[str, str] = {
     "for I/O": "share of the time in which some task waited for storage (PSI io, some)",
     "loaders work while the GPU waits": "their work and UTIL move in opposite directions, sample by sample",
     "GPUs' time": "'3.2 of 8 GPUs' time was lost': of 8 GPUs over the last minutes, as much as 3.2 of them whole",
-    STATE_WORDS["unmeasured"]: "too few samples yet, or no SM activity: counted neither as work nor as waste",
+    STATE_WORDS[
+        "unmeasured"
+    ]: "too few samples yet, or no SM activity: counted neither as work nor as waste",
 }
 """Words on the screen that are neither metrics nor verdicts."""
 VERDICT_WIDTH = 32
@@ -49,7 +51,10 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_
 
     The screen scrolls through them.
     """
-    rows = [text_row(" gputop: its keys, and how to read it", width, "title"), *first_page(keys, width, glyphs)]
+    rows = [
+        text_row(" gputop: its keys, and how to read it", width, "title"),
+        *first_page(keys, width, glyphs),
+    ]
     rows.append(Line().row(width))
     for text in NUMBERS:
         rows += [text_row(line, width, "text", 2) for line in wrapped(text, max(10, width - 4))]
@@ -59,14 +64,23 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key] = (*KEYS, *REPLAY_
         rows += entry_rows(metric.label, metric.definition + source, width)
     for word, meaning in SCREEN_WORDS.items():
         rows += entry_rows(word, meaning, width, indent=20)
-    rows += [Line().row(width), *key_rows(keys, width, glyphs), *section_rows("columns of the process table", width)]
+    rows += [
+        Line().row(width),
+        *key_rows(keys, width, glyphs),
+        *section_rows("columns of the process table", width),
+    ]
     for key in DEFAULT:
         rows += entry_rows(COLUMNS[key].head, COLUMNS[key].definition, width)
-    rows += [Line().row(width), *section_rows("verdicts, in the order in which they are checked", width)]
+    rows += [
+        Line().row(width),
+        *section_rows("verdicts, in the order in which they are checked", width),
+    ]
     titles = [verdict.title for verdict in verdict_rows()]
     for verdict in verdict_rows():
         helps = f" → {verdict.remedy}" if verdict.remedy else ""
-        title = verdict.title if titles.count(verdict.title) == 1 else f"{verdict.title} ({verdict.id})"
+        title = (
+            verdict.title if titles.count(verdict.title) == 1 else f"{verdict.title} ({verdict.id})"
+        )
         rows += entry_rows(title, f"{verdict.condition}{helps}", width, indent=VERDICT_WIDTH)
     rows += [Line().row(width), *section_rows("badges", width)]
     for badge in badge_rows():

@@ -58,7 +58,11 @@ def look_first_words(frame: Frame) -> str:
     if gpu is None or d is None:
         return ""
     words = (
-        NOT_WORKING if d.state == "busy_not_working" else IDLE if d.state == "idle_allocated" else summarize(d).title
+        NOT_WORKING
+        if d.state == "busy_not_working"
+        else IDLE
+        if d.state == "idle_allocated"
+        else summarize(d).title
     )
     held = f", holds {gib(gpu.mem_used_bytes)} GiB" if words == IDLE else ""
     lasts = f" for {duration(d.lasted_s, whole=True)}" if d.lasted_s else ""

@@ -41,7 +41,12 @@ def traffic_fields(fabric: FabricSignals | None) -> list[Field]:
     if fabric is None or not fabric.has_fabric:
         return []
     both = (("↓", fabric.rx_bytes_per_s), ("↑", fabric.tx_bytes_per_s))
-    return [("fabric " + " ".join(f"{arrow}{gb_per_s(value, 3)}" for arrow, value in both) + " GB/s", "text")]
+    return [
+        (
+            "fabric " + " ".join(f"{arrow}{gb_per_s(value, 3)}" for arrow, value in both) + " GB/s",
+            "text",
+        )
+    ]
 
 
 BAR_WIDTH = 10
@@ -124,7 +129,9 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
     line = Line().to(indent).add("cpu ", "dim")
     line.add(_steps(frame.snapshot.host.cpu_pct), "text").add("   ")
     if width >= LEAST_HISTORY:
-        axis = axis_for(frame.history.latest_t or frame.snapshot.t, view.span_s, HISTORY, HISTORY // 8)
+        axis = axis_for(
+            frame.history.latest_t or frame.snapshot.t, view.span_s, HISTORY, HISTORY // 8
+        )
         values = frame.history.columns(HOST, "cpu_pct", axis.width_s, HISTORY - (axis.ahead or 0))
         line.add(*lane(values, "lane.run")).to(line.width + (axis.ahead or 0)).add("   ")
     served = _served_elsewhere(frame, width - line.width - 4)
@@ -147,7 +154,12 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     line = Line().to(2).add(f"GPU {label} idle {attribution.idle_pct:.0f} %:", "evidence")
     parts = [("main", attribution.main_pct)]
     if attribution.loaders:
-        shares = (attribution.running_pct, attribution.queued_pct, attribution.disk_pct, attribution.network_pct)
+        shares = (
+            attribution.running_pct,
+            attribution.queued_pct,
+            attribution.disk_pct,
+            attribution.network_pct,
+        )
         parts = [*zip(("loaders", "queued", "disk", "network"), shares, strict=True), *parts]
     for name, value in parts:
         line.add(f"   {name} ", "dim")
@@ -179,6 +191,9 @@ def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
         starved = [d for d in frame.diagnoses if d.attribution is not None]
         if not starved:
             return None
-        chosen = max(starved, key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0))
+        chosen = max(
+            starved,
+            key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0),
+        )
     gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
     return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None

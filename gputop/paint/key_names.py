@@ -77,4 +77,8 @@ def split_names(text: str) -> list[str]:
     """
     if text.strip() == ",":
         return [","]
-    return [part.strip() or "," for part in text.replace(",,", ",comma").split(",")] if text.strip() else []
+    return (
+        [part.strip() or "," for part in text.replace(",,", ",comma").split(",")]
+        if text.strip()
+        else []
+    )

@@ -52,7 +52,10 @@ ELSEWHERE: Mapping[str, str] = {
 def unknown_key(key: str) -> str:
     """Return the message for a key without a command."""
     shown = shown_key(key)
-    return f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands by name)"
+    return (
+        f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands "
+        "by name)"
+    )
 
 
 def wanted_keys(preset: str, user_keys: Mapping[str, str]) -> Mapping[str, str]:

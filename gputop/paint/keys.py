@@ -67,7 +67,12 @@ KEYS = (
         Key("interrupt", "ctrl+c", "quit, from any screen"),
         Key("help", "question_mark,h,f1", "this help", "this help; / searches in it"),
         Key("palette", "ctrl+p,colon", "every command by name", "every command by name"),
-        Key("copy", "y", "copy what is selected for a ticket: verdict, evidence, remedy, the process", _COPY),
+        Key(
+            "copy",
+            "y",
+            "copy what is selected for a ticket: verdict, evidence, remedy, the process",
+            _COPY,
+        ),
         Key("copy_json", "Y", "copy them as JSON", _COPY),
         Key("tour", "f7", "in the demo: its tour, GPU by GPU"),
         Key("theme", "T", "the next theme of colours", "theme"),
@@ -82,7 +87,12 @@ KEYS = (
     ),
     *section(
         "GPUs",
-        Key("counted", "w", "next GPU that needs attention, like a click on a count", "next GPU in need of a look"),
+        Key(
+            "counted",
+            "w",
+            "next GPU that needs attention, like a click on a count",
+            "next GPU in need of a look",
+        ),
         Key("previous_gpu", "left_square_bracket", "previous GPU", "previous, next GPU"),
         Key("next_gpu", "right_square_bracket", "next GPU", "previous, next GPU"),
         Key(
@@ -107,18 +117,40 @@ KEYS = (
         Key("half_down", "ctrl+d", "half a page down"),
         Key("first", "home,g", "first row", "first, last row"),
         Key("last", "end,G", "last row", "first, last row"),
-        Key("command_left", "left,shift+left", "scroll long commands back; while paused with shift", _SCROLL),
-        Key("command_right", "right,shift+right", "scroll long commands; while paused with shift", _SCROLL),
+        Key(
+            "command_left",
+            "left,shift+left",
+            "scroll long commands back; while paused with shift",
+            _SCROLL,
+        ),
+        Key(
+            "command_right",
+            "right,shift+right",
+            "scroll long commands; while paused with shift",
+            _SCROLL,
+        ),
         Key("details", "enter", "the process in full; without one the GPU", "the process in full"),
-        Key("tree", "t,f5", "show loaders and helpers: automatic, all, none", "loaders and helpers"),
+        Key(
+            "tree", "t,f5", "show loaders and helpers: automatic, all, none", "loaders and helpers"
+        ),
         Key("sort", "o,f6", "sort: a letter, or the list (g GPU, m memory, c CPU, n name)", "sort"),
         Key("sort_next", "full_stop", "sort by the next column", "sort: next, previous column"),
-        Key("sort_previous", "comma,shift+f6,f18", "sort by the column before", "sort: next, previous column"),
+        Key(
+            "sort_previous",
+            "comma,shift+f6,f18",
+            "sort by the column before",
+            "sort: next, previous column",
+        ),
         Key("sort_memory", "M", "sort by GPU memory"),
         Key("sort_cpu", "", "sort by CPU"),
         Key("sort_time", "", "sort by age"),
         Key("invert", "I", "reverse the order", "reverse the order"),
-        Key("filter", "f,f4", "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D", "filter"),
+        Key(
+            "filter",
+            "f,f4",
+            "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D",
+            "filter",
+        ),
         Key("search", "slash", "search in command, user, pid, job", "search"),
         Key("match_next", "n,f3", "next match", "next, previous match"),
         Key("match_previous", "N,shift+f3,f15", "previous match", "next, previous match"),
@@ -133,9 +165,18 @@ KEYS = (
         ),
         Key("terminate", "", "end the tagged or the selected process (SIGTERM); asks first"),
         Key("kill", "", "kill the tagged or the selected process (SIGKILL); asks first"),
-        Key("interrupt_process", "", "interrupt the tagged or the selected process (SIGINT); asks first"),
+        Key(
+            "interrupt_process",
+            "",
+            "interrupt the tagged or the selected process (SIGINT); asks first",
+        ),
         Key("environment", "e", "environment variables, secrets masked", "environment variables"),
-        Key("stacks", "d", "deep look: Python stacks, threads, commands for profilers", "Python stacks, threads"),
+        Key(
+            "stacks",
+            "d",
+            "deep look: Python stacks, threads, commands for profilers",
+            "Python stacks, threads",
+        ),
         Key("users", "u", "GPU use by user and by job", "by user and by job"),
         Key("columns", "f2,C", "choose and order the columns", "choose columns"),
     ),
@@ -212,8 +253,18 @@ PAGE_KEYS = (
     *section(
         "columns",
         Key("columns_toggle", "space", "show or hide the column", call="show_or_hide"),
-        Key("columns_back", "less_than_sign,left,shift+up", "move the column to the left", call="move(-1)"),
-        Key("columns_on", "greater_than_sign,right,shift+down", "move the column to the right", call="move(1)"),
+        Key(
+            "columns_back",
+            "less_than_sign,left,shift+up",
+            "move the column to the left",
+            call="move(-1)",
+        ),
+        Key(
+            "columns_on",
+            "greater_than_sign,right,shift+down",
+            "move the column to the right",
+            call="move(1)",
+        ),
         Key("columns_reset", "r", "the usual columns"),
         Key("columns_take", "enter", "take these columns"),
     ),
@@ -227,7 +278,10 @@ PAGE_KEYS = (
     *section(
         "the page of a GPU or a process",
         Key("details_close", "escape,q,enter", "close the page"),
-        *[Key(f"details_{name}", keys, does, call=f"change('{name}')") for name, keys, does in _DETAILS],
+        *[
+            Key(f"details_{name}", keys, does, call=f"change('{name}')")
+            for name, keys, does in _DETAILS
+        ],
     ),
     *section(
         "the page of a GPU",
@@ -258,7 +312,11 @@ def page_tables() -> tuple[tuple[Key, ...], ...]:
 def page_keys(user_keys: Mapping[str, str]) -> tuple[Key, ...]:
     """``PAGE_KEYS`` with the user's own keys in them."""
     elsewhere = {key.id for key in PAGE_KEYS}
-    return tuple(key for table in page_tables() for key in rebound(table, user_keys, elsewhere - _ids(table))[0])
+    return tuple(
+        key
+        for table in page_tables()
+        for key in rebound(table, user_keys, elsewhere - _ids(table))[0]
+    )
 
 
 def _ids(table: Iterable[Key]) -> set[str]:
@@ -309,23 +367,31 @@ def rebound(
     return tuple(_with(key, chosen.get(key.id), taken, problems) for key in keys), problems
 
 
-def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[KeyProblem]) -> list[str]:
+def _names(
+    key_id: str, text: str, taken: Mapping[str, str], problems: list[KeyProblem]
+) -> list[str]:
     names: list[str] = []
     for part in split_names(text):
         name = key_name(part)
         if name is None:
             problems.append(KeyProblem(key_id, f"{key_id}: no terminal sends a key {part!r}"))
         elif name == ALWAYS_QUITS and key_id != INTERRUPT:
-            problems.append(KeyProblem(key_id, f"{key_id}: {name} always quits; choose another key"))
+            problems.append(
+                KeyProblem(key_id, f"{key_id}: {name} always quits; choose another key")
+            )
         elif name in taken:
-            words = f"{shown_key(name)} is bound to {taken[name]} and to {key_id}: {taken[name]} has it"
+            words = (
+                f"{shown_key(name)} is bound to {taken[name]} and to {key_id}: {taken[name]} has it"
+            )
             problems.append(KeyProblem(taken[name], words))
         elif name not in names:
             names.append(name)
     return names
 
 
-def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems: list[KeyProblem]) -> Key:
+def _with(
+    key: Key, names: list[str] | None, taken: Mapping[str, str], problems: list[KeyProblem]
+) -> Key:
     if names is not None:
         if key.id == INTERRUPT and ALWAYS_QUITS not in names:
             names = [*names, ALWAYS_QUITS]
@@ -336,5 +402,7 @@ def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems:
         return key
     if not remaining:
         lost = " and ".join(f"{shown_key(name)} is now {taken[name]}" for name in usual)
-        problems.append(KeyProblem(taken[usual[0]], f"{key.id} has no key left: {lost}; give it another one"))
+        problems.append(
+            KeyProblem(taken[usual[0]], f"{key.id} has no key left: {lost}; give it another one")
+        )
     return replace(key, keys=",".join(remaining))

@@ -196,4 +196,7 @@ def for_terminal(rows: list[Row], glyphs: Glyphs, width: int) -> list[Row]:
     """
     if glyphs.name != "ascii":
         return rows
-    return [Line().add_all([(ascii_cells(text), style) for text, style in row]).row(width) for row in rows]
+    return [
+        Line().add_all([(ascii_cells(text), style) for text, style in row]).row(width)
+        for row in rows
+    ]

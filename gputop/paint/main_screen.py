@@ -79,7 +79,9 @@ class Painter:
         if view.replay is not None:
             from gputop.paint.replay_bar import bar_height, replay_bar
 
-            room = screen_division.bar_room(height - len(self._top.rows), bar_height(frame, view.replay))
+            room = screen_division.bar_room(
+                height - len(self._top.rows), bar_height(frame, view.replay)
+            )
             bar, foot = replay_bar(frame, view, view.replay, width, room)
         elif hinted:
             line = hint_line(last_hint(frame, view), width)
@@ -107,14 +109,26 @@ class Painter:
 
         A key that is held asks often.
         """
-        key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs, selected_gpu(frame, view))
+        key = (
+            view.sort,
+            view.inverted,
+            view.tree,
+            view.filter,
+            view.glyphs,
+            selected_gpu(frame, view),
+        )
         if frame is not self._shown_for or key != self._shown_key:
             self._shown = process_table.shown_rows(frame, view)
             self._shown_for, self._shown_key = frame, key
         return self._shown
 
     def _add_processes(
-        self, out: ScreenRows, frame: Frame, view: View, shown: list[process_table.ShownProcess], width: int
+        self,
+        out: ScreenRows,
+        frame: Frame,
+        view: View,
+        shown: list[process_table.ShownProcess],
+        width: int,
     ) -> None:
         if out.left < 1:
             return
@@ -198,13 +212,20 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
     False when even one row a GPU beside one small pane does not fit.
     """
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
-    load, attribution = host_rows.load(frame, view, width), host_rows.attribution_rows(frame, view, width)
+    load, attribution = (
+        host_rows.load(frame, view, width),
+        host_rows.attribution_rows(frame, view, width),
+    )
     # The host in one row; with a heading and what it did meanwhile where a GPU waits for it, or there is much room.
-    has_title = count > 2 and (bool(attribution) or (width >= host_rows.LEAST_TOTALS and out.height >= LEAST_TITLED))
+    has_title = count > 2 and (
+        bool(attribution) or (width >= host_rows.LEAST_TOTALS and out.height >= LEAST_TITLED)
+    )
     host = [load, *attribution]
     if has_title:
         host.insert(0, host_rows.title(frame, width, [g.mean for g in gpus]))
-    heights = screen_division.pane_heights(count, selected_gpu(frame, view), width, out.left - len(host) - 2)
+    heights = screen_division.pane_heights(
+        count, selected_gpu(frame, view), width, out.left - len(host) - 2
+    )
     per_line = -(-count // max(1, len(heights)))
     title_widths = panes.title_widths(frame)
     chart = round((width - panes.LABEL_WIDTH) * 0.3)
@@ -213,7 +234,10 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
         if rows == 1:
             if 1 not in heights[:line]:
                 out.add(gpu_list.list_header(width, chart, title_widths[0], view.span_s))
-            out.add(gpu_list.list_row(group[0], width, chart, title_widths[0], selected=False), _target(group[0]))
+            out.add(
+                gpu_list.list_row(group[0], width, chart, title_widths[0], selected=False),
+                _target(group[0]),
+            )
             continue
         # If the last line has fewer panes, they are wider.
         widths = [width // len(group) + (i < width % len(group)) for i in range(len(group))]

@@ -26,7 +26,16 @@ from gputop.paint.line import Line, Row, Span
 from gputop.paint.step_words import longest_that_fits, useful_forms
 from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import Field, averaged, because, counts_truly, gpu_label, is_measured, model_name, verdict_lines
+from gputop.paint.words import (
+    Field,
+    averaged,
+    because,
+    counts_truly,
+    gpu_label,
+    is_measured,
+    model_name,
+    verdict_lines,
+)
 
 LABEL_WIDTH = 12
 """Cells left of the chart."""
@@ -55,7 +64,10 @@ class ShownGpu:
         self.gpu: GpuSample = frame.snapshot.gpus[position]
         self.d: GpuDiagnosis = frame.diagnoses[position]
         self.glyphs, self.told = view.glyphs, summarize(self.d)
-        self.alarm, self.red = self.d.busy_not_working is not None, self.told.role in ("not_working", "waiting")
+        self.alarm, self.red = (
+            self.d.busy_not_working is not None,
+            self.told.role in ("not_working", "waiting"),
+        )
 
     @cached_property
     def selected(self) -> bool:
@@ -69,7 +81,9 @@ class ShownGpu:
 
     def axis(self, columns: int, step: int) -> TimeAxis:
         """Return the time axis of the view's span."""
-        return axis_for(self.frame.history.latest_t or self.frame.snapshot.t, self.view.span_s, columns, step)
+        return axis_for(
+            self.frame.history.latest_t or self.frame.snapshot.t, self.view.span_s, columns, step
+        )
 
     def columns(self, series: str, axis: TimeAxis) -> list[Column]:
         """Return the columns of a series on a time axis."""
@@ -119,7 +133,9 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     mark = " " if alarm else "─"
     line = Line()
     line.add(f"{mark} ", ruler)
-    line.add(f"{gpu_label(g.gpu):<{labels}}  {model_name(g.gpu.static.name):<{min(names, 20)}}", level)
+    line.add(
+        f"{gpu_label(g.gpu):<{labels}}  {model_name(g.gpu.static.name):<{min(names, 20)}}", level
+    )
     line.add("   ", ruler)
     figure = figure_words(g.told)
     room = width - len(figure) - 5
@@ -128,8 +144,13 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
     verdict = _verdict(g, room - reserved - line.width if forms else None)
     line.add_all(verdict)
-    badges = [(f"   {level_glyph(badge.level)} {badge.title}", badge.level) for badge in g.told.other_badges]
-    owner = owner_of(g.told, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED))
+    badges = [
+        (f"   {level_glyph(badge.level)} {badge.title}", badge.level)
+        for badge in g.told.other_badges
+    ]
+    owner = owner_of(
+        g.told, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED)
+    )
     line.add(OWNED + owner if owner else "", text_style)
     for words, badge_level in badges:
         if line.width + len(words) > room - reserved:
@@ -140,7 +161,9 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
         line.add(" " * apart + steps, text_style)
     if line.width <= room:
         line.add(" ", ruler).rule(width - len(figure) - 3, mark, ruler)
-        line.add(f" {figure} " if figure else "", "alarm.title" if alarm else "dim").add(mark, ruler)
+        line.add(f" {figure} " if figure else "", "alarm.title" if alarm else "dim").add(
+            mark, ruler
+        )
     elif alarm:
         line.to(width, "alarm.title")
     return line.row(width)
@@ -176,7 +199,11 @@ def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
     gpu, d = g.gpu, g.d
     level = LEVEL_OF_ROLE[g.told.role]
     if gpu.lost_reason is not None:
-        since = "" if gpu.lost_since is None else f" since {clock_time(gpu.lost_since, g.view.utc_offset_s)}"
+        since = (
+            ""
+            if gpu.lost_since is None
+            else f" since {clock_time(gpu.lost_since, g.view.utc_offset_s)}"
+        )
         return [(f"■ {LOST_TITLE}{since}", "level.red")]
     if not g.alarm:
         text, style = f"{level_glyph(level)} {g.told.words}", f"level.{level}"
@@ -186,7 +213,9 @@ def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
         return [(short if len(short) <= room else shorten(text, room), style)]
     text = f"■ {NOT_WORKING_ALARM}"
     forms = (f"{text}  {words}" for words in (d.title, d.short))
-    return [(next((form for form in forms if room is None or len(form) <= room), text), "alarm.title")]
+    return [
+        (next((form for form in forms if room is None or len(form) <= room), text), "alarm.title")
+    ]
 
 
 def figure_words(told: GpuSummary) -> str:
@@ -197,7 +226,11 @@ def figure_words(told: GpuSummary) -> str:
     number = told.number
     if number is None:
         return ""
-    return f"{number.measure} {NOT_MEASURED:>5}" if number.value is None else f"{number.measure} {number.value:3.0f} %"
+    return (
+        f"{number.measure} {NOT_MEASURED:>5}"
+        if number.value is None
+        else f"{number.measure} {number.value:3.0f} %"
+    )
 
 
 def pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None) -> list[Row]:
@@ -287,7 +320,10 @@ def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     tail = f" {helps}" if helps else ""
     if (width - len(lead) - len(tail)) < LEAST_EVIDENCE * len(evidence):
         tail = ""
-    return [first, [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")]]
+    return [
+        first,
+        [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")],
+    ]
 
 
 AXIS_WIDTH, SCALE_WIDTH = 13, 5
@@ -303,7 +339,9 @@ LANES: tuple[tuple[str, str, str], ...] = (
 """Label, series of the diagnosis, style of each lane under the chart."""
 
 
-def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width: int = AXIS_WIDTH) -> list[Row]:
+def chart(
+    g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width: int = AXIS_WIDTH
+) -> list[Row]:
     """Return title, gap chart and time line.
 
     They take ``rows`` + 2 rows.
@@ -321,7 +359,9 @@ def chart(g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width
             line.add_all(labels[row // step])
         line.to(LABEL_WIDTH).add_all(charts[row])
         painted.append(line.add(scale.get(row, ""), "dim").row(width))
-    painted.append(Line().to(LABEL_WIDTH).add_all(axis_spans(axis, g.view.utc_offset_s, None)).row(width))
+    painted.append(
+        Line().to(LABEL_WIDTH).add_all(axis_spans(axis, g.view.utc_offset_s, None)).row(width)
+    )
     return painted
 
 
@@ -344,7 +384,9 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
         painted.append(_lane_row(label, lane(values, style), share, width))
     into = g.columns("pcie_rx_bytes_per_s", axis)
     highest = max((value for value in into if value is not None), default=0.0)
-    scaled: list[Column] = [None if value is None else value / highest * 100 if highest else 0.0 for value in into]
+    scaled: list[Column] = [
+        None if value is None else value / highest * 100 if highest else 0.0 for value in into
+    ]
     drawn = lane(scaled, "lane.bus")
     painted.append(_lane_row("PCIe ↓", drawn, rate(_mean(into[-window:]), 9), width))
     return painted
@@ -383,7 +425,9 @@ LEAST_WORDY, LEAST_WITH_LANES = 11, 18
 """Rows from which a pane with its words below the chart has four rows of them; and the host's lanes."""
 
 
-def full_pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None) -> list[Row]:
+def full_pane(
+    g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None
+) -> list[Row]:
     """Return a pane with its chart over the whole width.
 
     Below it the host's lanes where there is room, numbers and words: ``rows`` rows.
@@ -396,6 +440,8 @@ def full_pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None
     has_engines = g.selected and rows >= LEAST_WORDY and g.gpu.lost_reason is None
     more = [Line().to(2).add_all(engines(g.mean, width - 3)).row(width)] if has_engines else []
     chart_rows = rows - 3 - len(beside) - len(more) - words
-    drawn = chart(g, width, chart_rows, titled=False, axis_width=AXIS_WIDTH if has_lanes else SCALE_WIDTH)
+    drawn = chart(
+        g, width, chart_rows, titled=False, axis_width=AXIS_WIDTH if has_lanes else SCALE_WIDTH
+    )
     empty = [Line().row(width)] * (words - len(spoken))
     return [title(g, width, widths), *drawn, *beside, numbers(g, width), *more, *spoken, *empty]

@@ -36,13 +36,27 @@ CHARTS: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], flo
     ("gpu_time_pct", "GPU time", "area.work", quantity.pct, lambda _: 100.0),
     ("gpu_mem_bytes", "GPU mem", "area.mem", _bytes, _binary_top),
     ("rss_bytes", "host mem", "area.mem", _bytes, _binary_top),
-    ("read_bytes_per_s", "read", "area.bus", quantity.rate, lambda highest: round_top(max(highest, 1e6))),
-    ("write_bytes_per_s", "write", "area.bus", quantity.rate, lambda highest: round_top(max(highest, 1e6))),
+    (
+        "read_bytes_per_s",
+        "read",
+        "area.bus",
+        quantity.rate,
+        lambda highest: round_top(max(highest, 1e6)),
+    ),
+    (
+        "write_bytes_per_s",
+        "write",
+        "area.bus",
+        quantity.rate,
+        lambda highest: round_top(max(highest, 1e6)),
+    ),
 )
 """Series of the process history, label, style, how a value is written, the top of the scale by the highest value."""
 
 
-def process_charts(page: DetailPage, now: ProcessSample | None, device_memory: float | None) -> list[Chart]:
+def process_charts(
+    page: DetailPage, now: ProcessSample | None, device_memory: float | None
+) -> list[Chart]:
     """Return a chart for each series with values or a reason.
 
     Quiet and missing ones take one row.
@@ -73,4 +87,6 @@ def values_at(page: DetailPage) -> list[Field]:
         if (value := page.column(name)) is not None
     ]
     lanes = [(label, page.column(name)) for label, name, _ in LANES if name != "asleep_pct"]
-    return parts + [(f"{label} {number(value, 3)} %", "dim") for label, value in lanes if value is not None]
+    return parts + [
+        (f"{label} {number(value, 3)} %", "dim") for label, value in lanes if value is not None
+    ]

@@ -107,7 +107,12 @@ def loader_words(process: ProcessSample, children: Children, *, states: bool = F
     if not states:
         return words
     seen = [p.state or "?" for p in workers]
-    return " ".join([words, *(f"{state}{seen.count(state)}" for state in sorted(set(seen), key=MOST_STATES.find))])
+    return " ".join(
+        [
+            words,
+            *(f"{state}{seen.count(state)}" for state in sorted(set(seen), key=MOST_STATES.find)),
+        ]
+    )
 
 
 def _reader(key: str) -> Callable[[ProcessSample, Children], Value]:
@@ -129,10 +134,17 @@ def _whole(value: float, width: int) -> str:
     return f"{round(value):>{width}}"
 
 
-_WRITERS: dict[Unit, Callable[[float, int], str]] = {"bytes": size, "bytes/s": rate, "s": age, "bool": _yes_no}
+_WRITERS: dict[Unit, Callable[[float, int], str]] = {
+    "bytes": size,
+    "bytes/s": rate,
+    "s": age,
+    "bool": _yes_no,
+}
 
 
-def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], Value]) -> Callable[..., str]:
+def _shower(
+    unit: Unit, width: int, value: Callable[[ProcessSample, Children], Value]
+) -> Callable[..., str]:
     """How to write a column's value in exactly its width."""
     write, nothing = _WRITERS.get(unit, _whole), f"{'–':>{width}}"
 
@@ -160,9 +172,18 @@ def _columns() -> dict[str, ProcessColumn]:
         width = max(width, len(head))
         value, is_text = _reader(key), metric.unit == "text"
         columns[key] = ProcessColumn(
-            key, head, width, letter, _shower(metric.unit, width, value), value, keep, metric.definition,
-            right=not is_text, rising=is_text or key in NUMBERED, flexible=key in ("command", "why"),
-        )  # fmt: skip
+            key,
+            head,
+            width,
+            letter,
+            _shower(metric.unit, width, value),
+            value,
+            keep,
+            metric.definition,
+            right=not is_text,
+            rising=is_text or key in NUMBERED,
+            flexible=key in ("command", "why"),
+        )
     return columns
 
 

@@ -26,7 +26,11 @@ def is_awake(state: str | None, run_pct: float | None) -> bool:
 
 def state_words(state: str | None, run_pct: float | None) -> str:
     """Return a state in words that CPU time supports."""
-    return STATE_WORDS["R"] if is_awake(state, run_pct) else STATE_WORDS.get(state or "", state or "n/a")
+    return (
+        STATE_WORDS["R"]
+        if is_awake(state, run_pct)
+        else STATE_WORDS.get(state or "", state or "n/a")
+    )
 
 
 def wait_words(state: str | None, run_pct: float | None, waiting_on: str | None) -> str | None:
@@ -53,7 +57,10 @@ def tree_rows(branch: Sequence[ProcessSample], chosen: ProcessSample, width: int
 
     Its place, role, state, wait, and the rule that gave its role.
     """
-    head = Line().add(f"  {'PID':<14}{'ROLE':<13}{'STATE':<11}{'WAITS ON':<10}{'CPU%':>5} {'HOST-MEM':>9}  ", "heading")
+    head = Line().add(
+        f"  {'PID':<14}{'ROLE':<13}{'STATE':<11}{'WAITS ON':<10}{'CPU%':>5} {'HOST-MEM':>9}  ",
+        "heading",
+    )
     rows = [head.add("WHY IT IS HERE", "heading").row(width)]
     for i, p in enumerate(branch):
         stem = "" if i == 0 else "└ " if i + 1 == len(branch) else "├ "

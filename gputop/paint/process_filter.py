@@ -22,7 +22,9 @@ ALIASES = {
 NO_FILTER = Expression()
 
 
-def passes(expression: Expression, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
+def passes(
+    expression: Expression, process: ProcessSample, children: Sequence[ProcessSample], verdict: str
+) -> bool:
     """Return whether a process passes a filter.
 
     ``children`` are its descendants, ``verdict`` the words of its GPU's diagnosis, in lower case.
@@ -30,7 +32,9 @@ def passes(expression: Expression, process: ProcessSample, children: Sequence[Pr
     return expression.is_met(lambda term: _answer(term, process, children, verdict)) is True
 
 
-def _answer(term: Term, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool | None:
+def _answer(
+    term: Term, process: ProcessSample, children: Sequence[ProcessSample], verdict: str
+) -> bool | None:
     if isinstance(term.values[0], str):
         return term.holds_for(_texts(term.field, process, children, verdict))
     number = _measured(term.field, process, children)
@@ -40,7 +44,9 @@ def _answer(term: Term, process: ProcessSample, children: Sequence[ProcessSample
     return term.holds_for(number)
 
 
-def _texts(field: str, p: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> tuple[str, ...]:
+def _texts(
+    field: str, p: ProcessSample, children: Sequence[ProcessSample], verdict: str
+) -> tuple[str, ...]:
     static = p.static
     if field == "":
         return searchable(p)
@@ -61,7 +67,14 @@ def _measured(field: str, p: ProcessSample, children: Sequence[ProcessSample]) -
 def searchable(process: ProcessSample) -> tuple[str, ...]:
     """Return the texts of a process that a search covers."""
     s = process.static
-    return s.command or "", s.name or "", s.user or "", str(process.pid), s.job or "", s.container or ""
+    return (
+        s.command or "",
+        s.name or "",
+        s.user or "",
+        str(process.pid),
+        s.job or "",
+        s.container or "",
+    )
 
 
 @lru_cache(maxsize=64)
@@ -82,7 +95,9 @@ def process_vocabulary() -> Vocabulary:
         "try gpu, user, mem, cpu, name, job, role, state or verdict",
         ALIASES,
         ids={"state": tuple(string.ascii_lowercase)},
-        hints={"state": "a filter's state is a process's: R, S, D, Z or T; of a GPU write verdict:starved"},
+        hints={
+            "state": "a filter's state is a process's: R, S, D, Z or T; of a GPU write verdict:starved"
+        },
         loose=frozenset(("verdict",)),
     )
 

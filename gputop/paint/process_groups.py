@@ -76,7 +76,11 @@ def _sum(values: list[float | None]) -> float | None:
 def summary_head(by: Grouping, width: int) -> Row:
     """Return the column heads of the summary."""
     name = f"{'USER' if by == 'user' else 'JOB':<{_name_width(width)}}"
-    return text_row(f" {name} GPUS  NOT WORKING   GPU-MEM  PROCESSES  LOADERS     CPU%  HOST-MEM", width, "heading")
+    return text_row(
+        f" {name} GPUS  NOT WORKING   GPU-MEM  PROCESSES  LOADERS     CPU%  HOST-MEM",
+        width,
+        "heading",
+    )
 
 
 def summary_row(group: ProcessGroup, width: int, *, selected: bool) -> Row:
@@ -88,7 +92,9 @@ def summary_row(group: ProcessGroup, width: int, *, selected: bool) -> Row:
     line.add(f"{group.not_working or '–':>11}", "level.yellow" if group.not_working else "dim")
     line.add(f"  {size(group.gpu_mem_bytes, 8)}  {group.processes:>9}  {group.loaders:>7}")
     cpu = "–" if group.cpu_pct is None else f"{group.cpu_pct:.0f}"
-    return line.add(f"  {cpu:>7}  {size(group.rss_bytes, 8)}").row(width, "select" if selected else None)
+    return line.add(f"  {cpu:>7}  {size(group.rss_bytes, 8)}").row(
+        width, "select" if selected else None
+    )
 
 
 def _name_width(width: int) -> int:

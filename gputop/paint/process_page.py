@@ -65,14 +65,22 @@ def process_details(
     processes = frame.snapshot.processes
     if now is not None:
         branch = family(processes, shown)
-        words = "its tree: it is alone" if len(branch) == 1 else f"its tree: {len(branch)} processes"
+        words = (
+            "its tree: it is alone" if len(branch) == 1 else f"its tree: {len(branch)} processes"
+        )
         page.heading(words, apart=False)
         page.rows += tree_rows(branch, shown, width)
     _add_threads(page, threads)
     return page.painted(head, foot, height)
 
 
-def _title(frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: ProcessSample | None, width: int) -> Row:
+def _title(
+    frame: Frame,
+    key: ProcessKey,
+    now: ProcessSample | None,
+    shown: ProcessSample | None,
+    width: int,
+) -> Row:
     name = "" if shown is None else terminal_safe(shown.static.name or "")[:24]
     line = Line().add("─ ", "rule").add(f"{key[0]}  {name}".rstrip(), "title")
     gpu = next((g for g in frame.snapshot.gpus if g.static.index == key[2]), None)
@@ -83,7 +91,10 @@ def _title(frame: Frame, key: ProcessKey, now: ProcessSample | None, shown: Proc
     elif now.state is not None:
         waiting_on = wait_words(now.state, now.cpu_pct, now.waiting_on)
         waits = f", waits on {waiting_on}" if waiting_on and now.state == "S" else ""
-        line.add(f"   {state_words(now.state, now.cpu_pct)}{waits}", "level.red" if now.state == "D" else "text")
+        line.add(
+            f"   {state_words(now.state, now.cpu_pct)}{waits}",
+            "level.red" if now.state == "D" else "text",
+        )
     age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s)}"
     line.add(" ", "rule")
     if age and line.width + len(age) + 6 <= width:
@@ -97,7 +108,9 @@ def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, ro
     On a core, queued for one, in disk wait, on the network, asleep.
     """
     gpus = page.frame.snapshot.gpus
-    charts = process_charts(page, now, next((g.mem_total_bytes for g in gpus if g.static.index == key[2]), None))
+    charts = process_charts(
+        page, now, next((g.mem_total_bytes for g in gpus if g.static.index == key[2]), None)
+    )
     lanes = [lane for lane in LANES if page.measured(lane[1])]
     tall = 3 if len(page.rows) + len(lanes) + 3 * 6 + 8 <= room else 2
     for chart in charts:
@@ -105,7 +118,9 @@ def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, ro
     for lane in lanes:
         page.lane(*lane)
     if not (charts or lanes):
-        page.text("no history yet: the 64 processes that matter most are followed, GPU processes and loaders first")
+        page.text(
+            "no history yet: the 64 processes that matter most are followed, GPU processes and loaders first"
+        )
 
 
 def _add_facts(page: DetailPage, p: ProcessSample) -> None:
@@ -115,13 +130,18 @@ def _add_facts(page: DetailPage, p: ProcessSample) -> None:
     command = terminal_safe(command_text) or "(its command line is not visible)"
     wrapped = textwrap.wrap(command, max(8, width - 6), break_long_words=True) or [""]
     if len(wrapped) > MOST_COMMAND_ROWS:
-        wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + "…"]
+        wrapped = [
+            *wrapped[: MOST_COMMAND_ROWS - 1],
+            shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + "…",
+        ]
     for i, text in enumerate(wrapped):
         line = Line().add("    " if i else "  $ ", "dim").add(fit(text, width - 5), "value")
         page.rows.append(line.row(width))
     for remaining in (_identity(p), _status_fields(p)):
         while remaining:
-            spans = fields(remaining, width - 3) or [(fit(remaining[0][0], width - 3), remaining[0][1])]
+            spans = fields(remaining, width - 3) or [
+                (fit(remaining[0][0], width - 3), remaining[0][1])
+            ]
             page.rows.append(Line().to(2).add_all(spans).row(width))
             remaining = remaining[(len(spans) + 1) // 2 :]
     keys: dict[str, list[str]] = {}
@@ -133,8 +153,18 @@ def _add_facts(page: DetailPage, p: ProcessSample) -> None:
 
 def _identity(p: ProcessSample) -> list[Field]:
     s = p.static
-    parts = (("user", s.user), ("job", s.job), ("container", s.container), ("parent", p.ppid), ("role", p.role))
-    known = [(f"{name} {terminal_safe(str(value))}", "text") for name, value in parts if value is not None]
+    parts = (
+        ("user", s.user),
+        ("job", s.job),
+        ("container", s.container),
+        ("parent", p.ppid),
+        ("role", p.role),
+    )
+    known = [
+        (f"{name} {terminal_safe(str(value))}", "text")
+        for name, value in parts
+        if value is not None
+    ]
     return [*known, (f"why: {terminal_safe(s.why)}", "dim")] if s.why else known
 
 
@@ -164,14 +194,22 @@ def _add_threads(page: DetailPage, threads: ThreadList | None) -> None:
     states = Counter(state_words(thread.state, thread.run_pct) for thread in threads.threads)
     words = ", ".join(f"{n} {state}" for state, n in states.most_common())
     page.heading(f"threads {threads.total}: {words}, the busiest first")
-    page.text(f"{'TID':<9}{'NAME':<17}{'STATE':<11}{'WAITS ON':<10}{'RUN%':>5} {'QUEUED%':>8}", "heading")
+    page.text(
+        f"{'TID':<9}{'NAME':<17}{'STATE':<11}{'WAITS ON':<10}{'RUN%':>5} {'QUEUED%':>8}", "heading"
+    )
     # By time on a core and queued for one; the main thread and low ids first among equals.
-    busiest = sorted(threads.threads, key=lambda thread: -((thread.run_pct or 0.0) + (thread.wait_pct or 0.0)))
+    busiest = sorted(
+        threads.threads, key=lambda thread: -((thread.run_pct or 0.0) + (thread.wait_pct or 0.0))
+    )
     for thread in busiest[:MOST_THREADS]:
         style = "level.red" if thread.state == "D" else "text" if thread.run_pct else "dim"
         waiting_on = wait_words(thread.state, thread.run_pct, thread.waiting_on) or "–"
         line = Line().add(f"  {thread.tid:<9}{fit(thread.name, 16)}", style)
         line.add(f" {state_words(thread.state, thread.run_pct):<11}{waiting_on:<10}", style)
-        page.rows.append(line.add(f"{number(thread.run_pct, 5)} {number(thread.wait_pct, 8)}", style).row(page.width))
+        page.rows.append(
+            line.add(f"{number(thread.run_pct, 5)} {number(thread.wait_pct, 8)}", style).row(
+                page.width
+            )
+        )
     if len(threads.threads) > MOST_THREADS:
         page.text(f"and {threads.total - MOST_THREADS} that did less")

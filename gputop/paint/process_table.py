@@ -20,7 +20,14 @@ from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.cells import fit, shorten
 from gputop.paint.line import Line, Row
-from gputop.paint.process_columns import BY_VERDICT, COLUMNS, GUTTER, columns_for, job_words, loader_words
+from gputop.paint.process_columns import (
+    BY_VERDICT,
+    COLUMNS,
+    GUTTER,
+    columns_for,
+    job_words,
+    loader_words,
+)
 from gputop.paint.process_filter import passes, searchable
 from gputop.paint.view import ProcessKey, View, selected_gpu
 
@@ -63,20 +70,28 @@ def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
         for shown in parents:
             parent, children = shown.process, shown.children
             if not passes(view.filter, parent, children, verdicts.get(parent.gpu, "")):
-                passing = tuple([p for p in children if passes(view.filter, p, (), verdicts.get(p.gpu, ""))])
+                passing = tuple(
+                    [p for p in children if passes(view.filter, p, (), verdicts.get(p.gpu, ""))]
+                )
                 if not passing:
                     continue
                 chosen[key_of(parent)] = passing
             passing_rows.append(shown)
     rows: list[ShownProcess] = []
-    for shown in _by_verdict(passing_rows, frame, view) if view.sort == BY_VERDICT else _sorted(passing_rows, view):
+    for shown in (
+        _by_verdict(passing_rows, frame, view)
+        if view.sort == BY_VERDICT
+        else _sorted(passing_rows, view)
+    ):
         parent = shown.process
         is_selected = selected is not None and parent.gpu == selected.index
         feeds = is_selected and selected is not None and selected.state == "starved"
         rows.append(replace(shown, feeds=True) if feeds else shown)
         # Children that pass without their parent are what the user looks for: they show even in a closed tree.
         below = chosen.get(key_of(parent))
-        if below is None and (view.tree == "all" or (view.tree == "auto" and is_selected and (feeds or view.gpu))):
+        if below is None and (
+            view.tree == "all" or (view.tree == "auto" and is_selected and (feeds or view.gpu))
+        ):
             below = shown.children
         rows += _branches(below or ())
     rows += [
@@ -128,7 +143,9 @@ def parents_of(processes: Sequence[ProcessSample]) -> dict[int, int | None]:
     for p in processes:
         only = on_gpu.get(p.gpu, set()) if p.role in ("loader", "helper") else set()
         is_known = p.ppid in pids and p.ppid != p.pid
-        parents.setdefault(p.pid, p.ppid if is_known else next(iter(only)) if len(only) == 1 else None)
+        parents.setdefault(
+            p.pid, p.ppid if is_known else next(iter(only)) if len(only) == 1 else None
+        )
     return parents
 
 
@@ -186,7 +203,12 @@ def _sorted(rows: list[ShownProcess], view: View) -> list[ShownProcess]:
         if cell_value is None:
             unknown.append(row)
         else:
-            keyed.append(((0.0, cell_value.lower()) if isinstance(cell_value, str) else (cell_value, ""), row))
+            keyed.append(
+                (
+                    (0.0, cell_value.lower()) if isinstance(cell_value, str) else (cell_value, ""),
+                    row,
+                )
+            )
     keyed.sort(key=itemgetter(0), reverse=_descending(view))
     return [row for _, row in keyed] + unknown
 
@@ -196,7 +218,9 @@ def _by_place(process: ProcessSample) -> tuple[int, int]:
 
 
 def _descending(view: View) -> bool:
-    return not view.inverted if view.sort == BY_VERDICT else COLUMNS[view.sort].rising == view.inverted
+    return (
+        not view.inverted if view.sort == BY_VERDICT else COLUMNS[view.sort].rising == view.inverted
+    )
 
 
 def order_words(key: str) -> str:
@@ -209,7 +233,10 @@ def verdict_words(frame: Frame) -> dict[int | None, str]:
 
     In lower case, for the filter.
     """
-    return {d.index: " ".join((d.verdict, d.state, d.title, d.short, *_flag(d))).lower() for d in frame.diagnoses}
+    return {
+        d.index: " ".join((d.verdict, d.state, d.title, d.short, *_flag(d))).lower()
+        for d in frame.diagnoses
+    }
 
 
 def _flag(diagnosis: GpuDiagnosis) -> tuple[str, ...]:
@@ -263,7 +290,9 @@ def head(view: View, width: int) -> Row:
     for placed in columns_for(width, view.columns):
         column, wide = placed.column, placed.width
         text = f"{column.head:>{wide}}" if column.right else f"{column.head:<{wide}}"
-        line.to(placed.begin, "heading").add(text[:wide], "strong" if column.key == view.sort else "heading")
+        line.to(placed.begin, "heading").add(
+            text[:wide], "strong" if column.key == view.sort else "heading"
+        )
     return line.row(width)
 
 
@@ -277,7 +306,9 @@ def settled(process: ProcessSample, history: ProcessHistory) -> ProcessSample:
     return replace(process, **{key: mean for key, mean in means.items() if mean is not None})
 
 
-def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *, selected: bool) -> Row:
+def row(
+    shown: ShownProcess, view: View, width: int, history: ProcessHistory, *, selected: bool
+) -> Row:
     """Return one process as a row.
 
     Rows below a GPU process are dimmed and carry a branch instead of the GPU's number.
@@ -299,7 +330,9 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
         elif column.key == "loader":
             is_narrow = wide < column.width
             words = loader_words(process, shown.children, states=shown.feeds and not is_narrow)
-            line.add(fit(process.role if is_narrow and process.role != "gpu" else words, wide), style)
+            line.add(
+                fit(process.role if is_narrow and process.role != "gpu" else words, wide), style
+            )
         else:
             line.add(column.show(process, shown.children), style)
     return line.row(width, "select" if selected else None)
@@ -313,7 +346,9 @@ def _command(process: ProcessSample, scrolled: int) -> str:
     text = process.static.command or process.static.name
     if text:
         return text[(scrolled - 1) * SCROLL_CELLS :] if scrolled else job_words(text)
-    reason = process.unavailable.get("command") or next(iter(process.unavailable.values()), "not visible in /proc")
+    reason = process.unavailable.get("command") or next(
+        iter(process.unavailable.values()), "not visible in /proc"
+    )
     return f"({reason})"
 
 
@@ -323,7 +358,9 @@ def nothing_words(frame: Frame, view: View) -> str:
     if view.filter and processes:
         if processes[0].unavailable.get("state") == NOT_READ_YET:
             return f"the {len(processes)} processes on the GPUs are {NOT_READ_YET}"
-        return f"none of {len(processes)} processes passes the filter: esc takes it away, f changes it"
+        return (
+            f"none of {len(processes)} processes passes the filter: esc takes it away, f changes it"
+        )
     return frame.snapshot.notices[0] if frame.snapshot.notices else "no process holds a GPU context"
 
 
@@ -356,4 +393,6 @@ def cursor(rows: Sequence[ShownProcess], frame: Frame, view: View) -> int:
     if not frame.snapshot.gpus:
         return 0 if rows else -1
     index = frame.snapshot.gpus[selected_gpu(frame, view)].static.index
-    return next((i for i, shown in enumerate(rows) if shown.process.gpu == index), 0 if rows else -1)
+    return next(
+        (i for i, shown in enumerate(rows) if shown.process.gpu == index), 0 if rows else -1
+    )

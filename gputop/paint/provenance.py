@@ -41,8 +41,15 @@ def shown_value(metric: Metric, value: float | None) -> str:
 def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int) -> list[Row]:
     """One row a value, under a row of heads."""
     late = max(snapshot.stale.values(), default=0.0)
-    head = Line().to(2).add("VALUE".ljust(NAME_WIDTH), "heading").add("NOW".rjust(VALUE_WIDTH), "heading")
-    rows = [head.add("   AGE      ", "heading").add("FROM, OR WHY IT IS MISSING", "heading").row(width)]
+    head = (
+        Line()
+        .to(2)
+        .add("VALUE".ljust(NAME_WIDTH), "heading")
+        .add("NOW".rjust(VALUE_WIDTH), "heading")
+    )
+    rows = [
+        head.add("   AGE      ", "heading").add("FROM, OR WHY IT IS MISSING", "heading").row(width)
+    ]
     for key, metric in GPU_METRICS.items():
         measured: float | None = value(gpu, key)
         line = Line().to(2).add(fit(metric.label, NAME_WIDTH), "text")
@@ -90,5 +97,8 @@ def _missing(metric: Metric, gpu: GpuSample) -> str:
     if key == "sm_active_pct" and gpu.sm_high_pct is not None:
         words = power_word(gpu)
         power = f"; {words}" if words is not None else ""
-        return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %{power}; {reason}"
+        return (
+            f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} "
+            f"%{power}; {reason}"
+        )
     return reason

@@ -62,7 +62,9 @@ def replay_bar(
     first = max(0, min(selected_gpu(frame, view) - count // 2, len(gpus) - count))
     label = max((len(str(gpu.static.index)) for gpu in gpus), default=1) + 3
     columns = max(10, width - label - 2)
-    state = _state(view, replay, width, f" {count} of {len(gpus)} GPUs" if count < len(gpus) else "")
+    state = _state(
+        view, replay, width, f" {count} of {len(gpus)} GPUs" if count < len(gpus) else ""
+    )
     rows = [state.row(width)]
     for gpu in gpus[first : first + count]:
         line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
@@ -122,7 +124,9 @@ def _state(view: View, replay: Replay, width: int, hidden: str) -> Line:
         length = sum(len(words) + 1 for words, _ in parts) - 1
         if line.width + keys.width + length + 7 <= width:
             for i, (words, key_id) in enumerate(parts):
-                keys.add((" " if i else "   ") if keys.width else "", "dim").add(words, "dim", key_id)
+                keys.add((" " if i else "   ") if keys.width else "", "dim").add(
+                    words, "dim", key_id
+                )
     if keys.width:
         line.rule(width - keys.width - 3).add(" ", "dim").add_line(keys).add(" ", "dim")
     return line.rule(width)
@@ -147,6 +151,8 @@ def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[Span]
         if not times or times[0] > begin + width_s:
             line.add(" ")
             continue
-        level = max((change.level for change in changes[first:last]), key=ORDER.index, default="grey")
+        level = max(
+            (change.level for change in changes[first:last]), key=ORDER.index, default="grey"
+        )
         line.add(_cell(glyphs, level), f"level.{level}")
     return list(line.row(columns))

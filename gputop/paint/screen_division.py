@@ -53,7 +53,9 @@ def pane_heights(gpus: int, selected: int, width: int, free: int) -> list[int]:
         rows, more = LEAST_WITH_LANES, 0
     if rows >= LEAST_FULL and (gpus <= 2 or per_line > 1):
         # What the lines cannot share evenly goes to the first ones, so that no row stays empty.
-        return [min(max(TALLEST_FULL, free * 3 // 5), rows + (line < more)) for line in range(lines)]
+        return [
+            min(max(TALLEST_FULL, free * 3 // 5), rows + (line < more)) for line in range(lines)
+        ]
     if per_line > 1:
         return [rows + (line < more) for line in range(lines)] if rows >= LEAST_BESIDE else []
     for tall, other, process_rows in STACKED:
@@ -78,7 +80,9 @@ def kept_processes(free: int, gpus: int) -> int:
     A third of the room, and no more than so many GPUs need as a rule. Whatever runs, so that nothing moves when a
     job starts.
     """
-    return max(LEAST_OF_FEW if gpus <= 2 else LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, 4 + 2 * gpus))
+    return max(
+        LEAST_OF_FEW if gpus <= 2 else LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, 4 + 2 * gpus)
+    )
 
 
 def listed(gpus: int, rows_left: int) -> int:

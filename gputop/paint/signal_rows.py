@@ -49,7 +49,10 @@ class SignalChoice(Struct, frozen=True):
 
 def signal_choices() -> tuple[SignalChoice, ...]:
     """Return the usual signals, SIGTERM first."""
-    return tuple(SignalChoice(int(signal.Signals[name]), name, meaning) for name, meaning in _MEANINGS.items())
+    return tuple(
+        SignalChoice(int(signal.Signals[name]), name, meaning)
+        for name, meaning in _MEANINGS.items()
+    )
 
 
 def addressee_rows(addressees: Sequence[Addressee], width: int) -> list[Row]:
@@ -59,8 +62,14 @@ def addressee_rows(addressees: Sequence[Addressee], width: int) -> list[Row]:
     """
     rows = []
     for addressee in addressees[:MOST_NAMED]:
-        line = Line().add(f"  {addressee.identity.pid:>7}  ", "value").add(fit(addressee.user or "–", 10), "text")
-        line.add("  ").add(fit(addressee.command or "(not visible)", max(1, width - line.width - 3)), "text")
+        line = (
+            Line()
+            .add(f"  {addressee.identity.pid:>7}  ", "value")
+            .add(fit(addressee.user or "–", 10), "text")
+        )
+        line.add("  ").add(
+            fit(addressee.command or "(not visible)", max(1, width - line.width - 3)), "text"
+        )
         rows.append(line.row(width))
     if len(addressees) > MOST_NAMED:
         rows.append(text_row(f"           and {len(addressees) - MOST_NAMED} more", width, "dim"))
@@ -72,7 +81,11 @@ def question(choice: SignalChoice, addressees: Sequence[Addressee]) -> str:
 
     It names the process, or how many there are.
     """
-    whom = f"process {addressees[0].identity.pid}" if len(addressees) == 1 else f"these {len(addressees)} processes"
+    whom = (
+        f"process {addressees[0].identity.pid}"
+        if len(addressees) == 1
+        else f"these {len(addressees)} processes"
+    )
     return f"Send {choice.name} to {whom}?"
 
 
@@ -88,13 +101,28 @@ def signal_rows(
 
     Once one is chosen, the question is below the processes.
     """
-    title = "signal to one process" if len(addressees) == 1 else f"signal to {len(addressees)} processes"
-    rows = [text_row(f" {title}", width, "title"), *addressee_rows(addressees, width), Line().row(width)]
+    title = (
+        "signal to one process"
+        if len(addressees) == 1
+        else f"signal to {len(addressees)} processes"
+    )
+    rows = [
+        text_row(f" {title}", width, "title"),
+        *addressee_rows(addressees, width),
+        Line().row(width),
+    ]
     if is_chosen:
         rows.append(text_row(f"  {question(choices[cursor], addressees)}", width, "level.yellow"))
         rows.append(text_row(f"  {choices[cursor].meaning}", width))
         rows.append(Line().row(width))
-        keys = Line().add("  y", "key").add(" send it").add("     n", "key").add(" or ").add("esc", "key")
+        keys = (
+            Line()
+            .add("  y", "key")
+            .add(" send it")
+            .add("     n", "key")
+            .add(" or ")
+            .add("esc", "key")
+        )
         rows.append(keys.add(" leave it").row(width))
         return rows
     for position, choice in enumerate(choices):

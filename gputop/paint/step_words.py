@@ -11,7 +11,14 @@ from gputop.model.quantity import mfu_words
 from gputop.model.server_words import server_forms
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.model.step_pace import SOURCE_WORDS, StepPace, StepPeriod, comparable_s, phase_word, slowest
+from gputop.model.step_pace import (
+    SOURCE_WORDS,
+    StepPace,
+    StepPeriod,
+    comparable_s,
+    phase_word,
+    slowest,
+)
 from gputop.monitor import Frame, stepping_on
 
 
@@ -73,12 +80,21 @@ def server_on(frame: Frame, gpu: GpuSample) -> ServerRow | None:
         return None
     index = gpu.static.index
     return next(
-        (row for row in frame.snapshot.servers if row.error is None and index in serving_on(frame.snapshot, row)), None
+        (
+            row
+            for row in frame.snapshot.servers
+            if row.error is None and index in serving_on(frame.snapshot, row)
+        ),
+        None,
     )
 
 
 def _forms(steps: Sequence[StepPace], pace: StepPace) -> tuple[str, ...]:
-    error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
+    error = (
+        ""
+        if pace.error_pct is None
+        else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
+    )
     last = ", the slowest rank" if pace is _slowest_rank(steps, pace.run) else ""
     samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
     tokens = "" if pace.tokens_per_s is None else f", {per_second(pace.tokens_per_s)} tokens/s"
@@ -102,7 +118,10 @@ def _growth_words(pace: StepPace) -> str:
     growth = pace.growth
     if growth is None:
         return ""
-    return f", {phase_word(growth.phase)} grew {step_time(growth.before_s)} → {step_time(growth.after_s)}"
+    return (
+        f", {phase_word(growth.phase)} grew {step_time(growth.before_s)} → "
+        f"{step_time(growth.after_s)}"
+    )
 
 
 def _slowest_rank(steps: Sequence[StepPace], run: str) -> StepPace | None:

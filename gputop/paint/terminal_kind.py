@@ -46,7 +46,9 @@ def is_light(env: Mapping[str, str]) -> bool:
     return ground.isdecimal() and 7 <= int(ground) <= 15 and int(ground) != 8
 
 
-def choose(env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_only: bool, no_color: bool) -> Terminal:
+def choose(
+    env: Mapping[str, str], encoding: str | None, *, theme: str, ascii_only: bool, no_color: bool
+) -> Terminal:
     """Choose depth, theme and characters for a terminal.
 
     ``theme`` is a theme's name or ``auto``. The console of Linux knows of the blocks that charts are made of only

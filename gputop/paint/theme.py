@@ -54,7 +54,9 @@ class ThemeRow(Struct, frozen=True):
     colourless: bool = False
 
 
-_PALETTES = {theme: {name: row[i] for name, row in _COLOURS.items()} for i, theme in enumerate(_THEMES)}
+_PALETTES = {
+    theme: {name: row[i] for name, row in _COLOURS.items()} for i, theme in enumerate(_THEMES)
+}
 PALETTES: Mapping[str, ThemeRow] = {
     "dark": ThemeRow(_PALETTES["dark"]),
     "light": ThemeRow(_PALETTES["light"], dark=False),
@@ -158,7 +160,9 @@ STYLES: Mapping[str, Look] = {
 
 def _looks(palette: Palette) -> dict[str, Look]:
     return {
-        name: replace(look, fg=palette.get(look.fg or "") or None, bg=palette.get(look.bg or "") or None)
+        name: replace(
+            look, fg=palette.get(look.fg or "") or None, bg=palette.get(look.bg or "") or None
+        )
         for name, look in STYLES.items()
     }
 
@@ -212,7 +216,11 @@ def _laid(look: Look, below: Look, *, area: bool) -> Look:
     On reversed ground text leaves its colour, which would become a block of that colour.
     """
     if below.reverse:
-        return look if area else Look(bold=look.bold or below.bold, reverse=True, underline=look.underline)
+        return (
+            look
+            if area
+            else Look(bold=look.bold or below.bold, reverse=True, underline=look.underline)
+        )
     return replace(
         look,
         fg=look.fg or below.fg,

@@ -44,7 +44,9 @@ class TimeAxis(Struct, frozen=True):
     def column_of(self, t: float) -> int:
         """The column that a time lies in, or the nearest one."""
         # A sample that lies on a column's first instant belongs to the column before it.
-        return max(0, min(self.columns - 1, ceil(t / self.width_s) - 1 - (self.last - self.columns + 1)))
+        return max(
+            0, min(self.columns - 1, ceil(t / self.width_s) - 1 - (self.last - self.columns + 1))
+        )
 
 
 def axis_for(latest_t: float, span_s: float, count: int, step: int = 1) -> TimeAxis:
@@ -89,7 +91,11 @@ def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[
     if cursor is None:
         return [(labels, "dim")]
     text = clock_time(axis.middle(cursor), utc_offset_s)
-    at, text = (cursor, CURSOR + text) if cursor + len(text) < axis.columns else (cursor - len(text), text + CURSOR)
+    at, text = (
+        (cursor, CURSOR + text)
+        if cursor + len(text) < axis.columns
+        else (cursor - len(text), text + CURSOR)
+    )
     if at < 0:
         at, text = cursor, CURSOR
     # A label that the cursor's time would cut in two is dropped whole.

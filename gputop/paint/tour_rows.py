@@ -132,7 +132,9 @@ def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) 
     chart_rows = max(LEAST_CHART, min(MOST_CHART, room - SAID_ROWS - CHART_FRAME - 1))
     rows = [heading(words, width, "heading")]
     if position is None:
-        rows.append(text_row(f"GPU {at} is not among those that are watched (--gpus)", width, "dim", 2))
+        rows.append(
+            text_row(f"GPU {at} is not among those that are watched (--gpus)", width, "dim", 2)
+        )
     else:
         g = ShownGpu(frame, view, position)
         rows += [*panes.chart(g, width, chart_rows), *panes.evidence_rows(g, width, SAID_ROWS)]
@@ -154,7 +156,11 @@ def changed(now: Frame, after: Frame, at: int) -> str:
         return ""
     uuid = now.snapshot.gpus[position].static.uuid
     parts = []
-    for name, key, unit in (("UTIL", "util_pct", "%"), ("SM", "sm_active_pct", "%"), ("power", "power_w", "W")):
+    for name, key, unit in (
+        ("UTIL", "util_pct", "%"),
+        ("SM", "sm_active_pct", "%"),
+        ("power", "power_w", "W"),
+    ):
         before, changed_to = _mean(now, uuid, key), _mean(after, other, key)
         if before is not None and changed_to is not None and round(before) + round(changed_to) > 0:
             parts.append(f"{name} {before:.0f} → {changed_to:.0f} {unit}")
@@ -165,5 +171,7 @@ def changed(now: Frame, after: Frame, at: int) -> str:
 
 
 def _mean(frame: Frame, uuid: str, key: str) -> float | None:
-    measured = [value for _, value in frame.history.recent(uuid, key, WINDOW_S) if value is not None]
+    measured = [
+        value for _, value in frame.history.recent(uuid, key, WINDOW_S) if value is not None
+    ]
     return sum(measured) / len(measured) if measured else None

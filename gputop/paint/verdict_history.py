@@ -32,7 +32,9 @@ class VerdictSpan(Struct, frozen=True):
 def verdict_spans(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
     """Return every verdict of one GPU since the monitor began, oldest first."""
     findings: dict[tuple[float, str, Flag | None], Finding] = {
-        (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
+        (f.t, f.id, f.busy_not_working): f
+        for f in frame.findings
+        if f.kind == "verdict" and f.gpu == d.index
     }
     listed: list[VerdictSpan] = []
     changes = tuple(d.timeline)
@@ -52,7 +54,9 @@ def verdict_spans(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
     return listed
 
 
-def strip(listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs) -> tuple[list[Span], list[Span]]:
+def strip(
+    listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs
+) -> tuple[list[Span], list[Span]]:
     """Return verdicts as two rows on the time axis.
 
     Each column in the level of its verdict, and names where they have room. Without colour each level is its own

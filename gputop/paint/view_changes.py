@@ -24,9 +24,16 @@ MOVES: Mapping[str, tuple[int, float]] = {
     "half_down": (1, 0.5), "first": (-FAR, 0), "last": (FAR, 0),
 }  # fmt: skip
 """Direction and pages of a move through the processes. Less than a row is one row."""
-CYCLES: Mapping[str, tuple[str, ...]] = {"tree": ("auto", "all", "none"), "layout": ("panes", "list")}
+CYCLES: Mapping[str, tuple[str, ...]] = {
+    "tree": ("auto", "all", "none"),
+    "layout": ("panes", "list"),
+}
 """Fields of the view, each with its values in turn."""
-SORTS: Mapping[str, str] = {"sort_memory": "gpu_mem_bytes", "sort_cpu": "cpu_pct", "sort_time": "age_s"}
+SORTS: Mapping[str, str] = {
+    "sort_memory": "gpu_mem_bytes",
+    "sort_cpu": "cpu_pct",
+    "sort_time": "age_s",
+}
 """Keys that sort by one column."""
 STEPS: Mapping[str, int] = {
     "previous_gpu": -1, "next_gpu": 1, "command_left": -1, "command_right": 1, "sort_previous": -1,
@@ -37,7 +44,9 @@ VIEW_KEYS = (*MOVES, *CYCLES, *SORTS, *STEPS, "invert", "release")
 """Every key that ``after_key`` knows."""
 
 
-def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[ShownProcess]) -> View:
+def after_key(
+    view: View, key_id: str, frame: Frame, page: int, rows: Sequence[ShownProcess]
+) -> View:
     """Return the view after a key of ``VIEW_KEYS``.
 
     The id is the one in ``gputop.paint.keys``. Raises KeyError for any other. ``page`` is the height of the process
@@ -47,7 +56,9 @@ def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[S
         return replace(view, sort=SORTS[key_id], inverted=False)
     if key_id in CYCLES:
         values = CYCLES[key_id]
-        return replace(view, **{key_id: values[(values.index(getattr(view, key_id)) + 1) % len(values)]})
+        return replace(
+            view, **{key_id: values[(values.index(getattr(view, key_id)) + 1) % len(values)]}
+        )
     if key_id in STEPS:
         return _stepped(view, key_id, frame, STEPS[key_id])
     if key_id == "invert":

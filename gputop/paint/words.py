@@ -54,10 +54,17 @@ def model_name(name: str) -> str:
     ``NVIDIA A100-SXM4-40GB`` is an A100.
     """
     text = terminal_safe(name)
-    mig = re.search(r"\b\d+c?\.?\d*g\.\d+gb\S*", text, re.IGNORECASE) if "g." in text.lower() else None
+    mig = (
+        re.search(r"\b\d+c?\.?\d*g\.\d+gb\S*", text, re.IGNORECASE)
+        if "g." in text.lower()
+        else None
+    )
     for word in ("NVIDIA", "GeForce", "Tesla", "Quadro"):
         text = text.replace(word + " ", "")
-    text = re.split(r"-(?:SXM|PCI)|\s+(?:MIG|HBM|PCIe|SXM|NVL|Blackwell|Workstation|Server|Laptop|\d+\s?GB)", text)[0]
+    text = re.split(
+        r"-(?:SXM|PCI)|\s+(?:MIG|HBM|PCIe|SXM|NVL|Blackwell|Workstation|Server|Laptop|\d+\s?GB)",
+        text,
+    )[0]
     name = fit(text.strip() or "GPU", LONGEST_NAME).rstrip()
     return f"{name} {fit(mig[0], LONGEST_NAME).rstrip()}" if mig else name
 
@@ -142,14 +149,24 @@ def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:
     It is called measured only where it is on every one of them; a GPU in MIG mode is its instances.
     """
     split = {gpu.static.mig_parent for gpu in gpus}
-    live = [gpu for gpu in gpus if gpu.lost_reason is None and not gpu.asleep and gpu.static.uuid not in split]
+    live = [
+        gpu
+        for gpu in gpus
+        if gpu.lost_reason is None and not gpu.asleep and gpu.static.uuid not in split
+    ]
     if gpus and not live and any(gpu.asleep for gpu in gpus):
         return "asleep, and left asleep", "dim"
     measured = [gpu for gpu in live if gpu.sm_source in MEASURED and not lacks_sm(gpu)]
     if not measured:
         partly = next((SM_SOURCES[gpu.sm_source].label for gpu in live if lacks_sm(gpu)), None)
-        return "SM not measured" if partly is None else f"SM not measured · {partly} lacks SM_ACTIVE", "level.yellow"
-    names = " + ".join(_source_words(source, measured) for source in dict.fromkeys(gpu.sm_source for gpu in measured))
+        return (
+            "SM not measured" if partly is None else f"SM not measured · {partly} lacks SM_ACTIVE",
+            "level.yellow",
+        )
+    names = " + ".join(
+        _source_words(source, measured)
+        for source in dict.fromkeys(gpu.sm_source for gpu in measured)
+    )
     if len(measured) == len(live):
         return f"SM measured · {names}", "level.green"
     return f"SM on {len(measured)} of {len(live)} GPUs · {names}", "level.yellow"
@@ -163,7 +180,9 @@ def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
     words = SM_SOURCES[source].label
     if not SM_SOURCES[source].slow:
         return words
-    windows = [gpu.sm_window_s for gpu in gpus if gpu.sm_source == source and gpu.sm_window_s is not None]
+    windows = [
+        gpu.sm_window_s for gpu in gpus if gpu.sm_source == source and gpu.sm_window_s is not None
+    ]
     ages = [gpu.sm_age_s for gpu in gpus if gpu.sm_source == source and gpu.sm_age_s is not None]
     words += f", {max(windows):.0f} s avg" if windows else ""
     return words + (f", {max(ages):.0f} s old" if ages else "")
@@ -182,7 +201,9 @@ def split_gpus(snapshot: Snapshot) -> frozenset[str]:
 
     Their listed instances are counted in their place.
     """
-    return frozenset(gpu.static.mig_parent for gpu in snapshot.gpus if gpu.static.mig_parent is not None)
+    return frozenset(
+        gpu.static.mig_parent for gpu in snapshot.gpus if gpu.static.mig_parent is not None
+    )
 
 
 def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dict[str, int]:
@@ -212,7 +233,9 @@ _LEVELS: dict[str, Level] = {
 """The levels of the counts; what is not here is a warning."""
 
 
-def count_words(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], width: int) -> list[tuple[str, str, str]]:
+def count_words(
+    snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis], width: int
+) -> list[tuple[str, str, str]]:
     """Return the counts as (text, style, group).
 
     In the order in which they matter; empty groups are left out. Each text begins with its distance from the one
@@ -238,7 +261,10 @@ def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
     """
     told = summarize(d)
     if told.evidence:
-        return terminal_safe(told.evidence[0]), "dim" if told.role in ("work", "unknown") else "evidence"
+        return terminal_safe(told.evidence[0]), "dim" if told.role in (
+            "work",
+            "unknown",
+        ) else "evidence"
     if gpu.sm_reason and not is_measured(gpu):
         words = power_word(gpu)
         power = f"{words}; " if words is not None else ""
@@ -309,4 +335,7 @@ def wrapped_lines(glyph: str, text: str, width: int, style: str) -> list[list[Sp
     """
     lines = _lines(text, max(8, width - 2)) if text else ()
     lead = len(glyph) + 1
-    return [[(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)]
+    return [
+        [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)]
+        for i, line in enumerate(lines)
+    ]

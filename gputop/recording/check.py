@@ -78,7 +78,9 @@ def _is_skipped(line: bytes) -> bool:
 
 def _other_format(version: int) -> RecordingError:
     fix = "update gputop to read it" if version > VERSION else "record again"
-    return RecordingError(f"recorded in format {version}, this gputop reads format {VERSION}: {fix}")
+    return RecordingError(
+        f"recorded in format {version}, this gputop reads format {VERSION}: {fix}"
+    )
 
 
 def _checked(line: Line) -> Line:
@@ -87,10 +89,15 @@ def _checked(line: Line) -> Line:
     Raises Damage.
     """
     if isinstance(line, Snapshot):
-        steps, servers = tuple(map(checked_steps, line.steps)), tuple(map(checked_server, line.servers))
+        steps, servers = (
+            tuple(map(checked_steps, line.steps)),
+            tuple(map(checked_server, line.servers)),
+        )
         if None in steps or None in servers:
             raise Damage("steps or servers that cannot be")
-        return _masked_frame(replace(line, steps=steps, servers=servers) if steps or servers else line)
+        return _masked_frame(
+            replace(line, steps=steps, servers=servers) if steps or servers else line
+        )
     if isinstance(line, Event):
         return replace(line, text=masked_text(line.text))
     if isinstance(line, MachineLine) and len({gpu.uuid for gpu in line.gpus}) < len(line.gpus):
@@ -117,10 +124,16 @@ def _masked_frame(frame: Snapshot) -> Snapshot:
     details = (end.detail for process in frame.processes for end in process.waits_for or ())
     if any(_masked_again(detail) != detail for detail in details if detail):
         processes = tuple(
-            replace(p, waits_for=tuple(replace(end, detail=_masked_again(end.detail)) for end in p.waits_for))
-            if p.waits_for else p
+            replace(
+                p,
+                waits_for=tuple(
+                    replace(end, detail=_masked_again(end.detail)) for end in p.waits_for
+                ),
+            )
+            if p.waits_for
+            else p
             for p in frame.processes
-        )  # fmt: skip
+        )
         frame = replace(frame, processes=processes)
     return frame
 

@@ -9,7 +9,15 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import GAP_INTERVALS, UNKNOWN_PROCESS, Event, GpuStatic, Machine, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    GAP_INTERVALS,
+    UNKNOWN_PROCESS,
+    Event,
+    GpuStatic,
+    Machine,
+    ProcessStatic,
+    Snapshot,
+)
 from gputop.recording.check import decode_line
 from gputop.recording.format import Damage, MachineLine, ProcessLine, RunFacts
 
@@ -36,7 +44,9 @@ class LineDecoder:
     Raises RecordingError for a recording of another format. Readers see the contents through ``recording_filter``.
     """
 
-    def __init__(self, recording_filter: RecordingFilter | None = None, *, from_start: bool = True) -> None:
+    def __init__(
+        self, recording_filter: RecordingFilter | None = None, *, from_start: bool = True
+    ) -> None:
         """Create a decoder.
 
         ``from_start``: the first line is the first of its file, so that lost frames can be counted.
@@ -130,9 +140,13 @@ class LineDecoder:
         snapshot = replace(
             frame,
             machine=self._machine,
-            gpus=tuple(replace(gpu, static=static) for gpu, static in zip(frame.gpus, self._gpus, strict=False)),
+            gpus=tuple(
+                replace(gpu, static=static)
+                for gpu, static in zip(frame.gpus, self._gpus, strict=False)
+            ),
             processes=tuple(
-                replace(p, static=self._facts.get((p.pid, p.starttime), UNKNOWN_PROCESS)) for p in frame.processes
+                replace(p, static=self._facts.get((p.pid, p.starttime), UNKNOWN_PROCESS))
+                for p in frame.processes
             ),
             interval_s=interval_s,
             events=events if gap is None else (gap, *events),

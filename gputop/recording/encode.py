@@ -21,7 +21,15 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
-from gputop.recording.format import MOST_LINE_BYTES, VERSION, Line, MachineLine, ProcessLine, RecordingError, cleaned
+from gputop.recording.format import (
+    MOST_LINE_BYTES,
+    VERSION,
+    Line,
+    MachineLine,
+    ProcessLine,
+    RecordingError,
+    cleaned,
+)
 
 _ENCODER = Encoder(enc_hook=dict)
 """Read-only mappings become objects."""
@@ -45,8 +53,13 @@ def encode_frame(snapshot: Snapshot, *, is_head: bool) -> bytes:
         snapshot,
         machine=UNKNOWN_MACHINE,
         interval_s=DEFAULT_INTERVAL_S,
-        gpus=tuple(replace(gpu, static=UNKNOWN_GPU, doubts=NOTHING_MISSING) for gpu in snapshot.gpus),
-        processes=tuple(replace(process, static=UNKNOWN_PROCESS) for process in snapshot.processes[:MOST_PROCESSES]),
+        gpus=tuple(
+            replace(gpu, static=UNKNOWN_GPU, doubts=NOTHING_MISSING) for gpu in snapshot.gpus
+        ),
+        processes=tuple(
+            replace(process, static=UNKNOWN_PROCESS)
+            for process in snapshot.processes[:MOST_PROCESSES]
+        ),
         events=(),
         own=None,
         fabric_ports=(),
@@ -79,13 +92,17 @@ class LineEncoder:
         """Return whether the last machine line still describes a snapshot."""
         return self._described == _described(snapshot)
 
-    def begin_member(self, snapshot: Snapshot, *, frames_before: int = 0, clock_set_back: bool = False) -> bytes:
+    def begin_member(
+        self, snapshot: Snapshot, *, frames_before: int = 0, clock_set_back: bool = False
+    ) -> bytes:
         """Encode the machine line that begins a member.
 
         Raises RecordingError for more GPUs than a recording holds.
         """
         if len(snapshot.gpus) > MOST_GPUS:
-            raise RecordingError(f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus")
+            raise RecordingError(
+                f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus"
+            )
         self._introduced.clear()
         self._is_head = True
         self._described = _described(snapshot)

@@ -111,7 +111,9 @@ def _is_gzip(file: BinaryIO) -> bool:
     Recognises a gzip file also if its first header is damaged.
     """
     begin = os.pread(file.fileno(), 64, 0)
-    return not begin.lstrip().startswith(b"{") and (begin.startswith(_MAGIC[:2]) or any(True for _ in _headers(file)))
+    return not begin.lstrip().startswith(b"{") and (
+        begin.startswith(_MAGIC[:2]) or any(True for _ in _headers(file))
+    )
 
 
 def _headers(file: BinaryIO) -> Iterator[int]:
@@ -127,7 +129,9 @@ def _headers(file: BinaryIO) -> Iterator[int]:
         base += len(data) - len(rest)
 
 
-def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterator[tuple[bytes, bool]]:
+def _unpacked(
+    file: BinaryIO, begin: int, end: int | None, chunk: int
+) -> Iterator[tuple[bytes, bool]]:
     """Unpack the members between two offsets.
 
     Yields pieces of text, each with whether its member ends there, also those before a damage. Raises Damage.
@@ -154,7 +158,9 @@ def _unpacked(file: BinaryIO, begin: int, end: int | None, chunk: int) -> Iterat
             rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             taken, given = taken + len(packed) - len(rest), given + len(text)
             if given > FREE_BYTES + BOMB_RATIO * taken:
-                raise Damage(f"it unpacks to more than {BOMB_RATIO} times its size, as no recording does")
+                raise Damage(
+                    f"it unpacks to more than {BOMB_RATIO} times its size, as no recording does"
+                )
             packed = rest
             yield text, unpacker.eof
 
@@ -208,7 +214,11 @@ def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
         try:
             for piece, _ in _unpacked(file, offset, None, _PEEK):
                 text += piece
-                if not text.startswith(b"{") or len(text) > 2 * MOST_LINE_BYTES or _FRAME_TIME.search(text):
+                if (
+                    not text.startswith(b"{")
+                    or len(text) > 2 * MOST_LINE_BYTES
+                    or _FRAME_TIME.search(text)
+                ):
                     break
         except Damage:
             continue

@@ -104,7 +104,9 @@ def cleaned(value: Any) -> Any:
         return clean_text(value)
     if isinstance(value, Struct):
         fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
-        changes = {name: harmless for name, field in fields if (harmless := cleaned(field)) is not field}
+        changes = {
+            name: harmless for name, field in fields if (harmless := cleaned(field)) is not field
+        }
         return replace(value, **changes) if changes else value
     if isinstance(value, tuple):
         items = tuple(map(cleaned, value))

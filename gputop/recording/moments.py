@@ -16,7 +16,9 @@ WITHIN_S = 0.999
 TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
-def moment(text: str, begin: float, end: float, now: float | None = None, *, keep: bool = True) -> float:
+def moment(
+    text: str, begin: float, end: float, now: float | None = None, *, keep: bool = True
+) -> float:
     """Parse a time within a recording into Unix seconds.
 
     The recording lasts from ``begin`` to ``end``. ``-10m`` counts back from ``now``, or from the end without ``now``;
@@ -56,4 +58,6 @@ def _iso(text: str) -> float:
         # Python 3.10 does not know the Z of UTC.
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{text}: not a time; write 12:03, -10m, +1h, 2026-11-20T12:03 or Unix seconds") from error
+        raise ValueError(
+            f"{text}: not a time; write 12:03, -10m, +1h, 2026-11-20T12:03 or Unix seconds"
+        ) from error

@@ -38,7 +38,9 @@ than a process may have open.
 """
 
 
-def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -> Iterator[Snapshot]:
+def read_snapshots(
+    path: str, recording_filter: RecordingFilter | None = None
+) -> Iterator[Snapshot]:
     """Yield every readable frame of a recording, oldest first.
 
     ``path`` is a file or a directory of files. Raises RecordingError when there is no frame, or for another format.
@@ -96,7 +98,9 @@ def runs_in(path: str) -> list[list[str]]:
     series: dict[object, list[str]] = {}
     for name in names:
         match = _SERIES.fullmatch(name)
-        series.setdefault(name if match is None else match.groups(), []).append(os.path.join(path, name))
+        series.setdefault(name if match is None else match.groups(), []).append(
+            os.path.join(path, name)
+        )
     return list(series.values())
 
 
@@ -151,7 +155,9 @@ class Recording(RecordedTimeline):
         with ExitStack() as opened:
             for number, name in enumerate(self._names):
                 with ExitStack() as for_now:
-                    file = (opened if number < MOST_OPEN else for_now).enter_context(open_recording(name))
+                    file = (opened if number < MOST_OPEN else for_now).enter_context(
+                        open_recording(name)
+                    )
                     self._parts += parts_of(file, number)
                     self._files += [file] if number < MOST_OPEN else []
             first = next(self.walk(range(len(self._parts))), None)

@@ -52,10 +52,14 @@ class Past(RecordedTimeline):
 
     path = "this run"
 
-    def __init__(self, earlier: Iterable[OlderFrames], packed: Sequence[PackedFrames], last: Snapshot) -> None:
+    def __init__(
+        self, earlier: Iterable[OlderFrames], packed: Sequence[PackedFrames], last: Snapshot
+    ) -> None:
         blocks: tuple[PackedFrames | OlderFrames, ...] = (*earlier, *packed)
         self._blocks = blocks
-        self.judged = [(block.first_t, block.judged) for block in packed if block.judged is not None]
+        self.judged = [
+            (block.first_t, block.judged) for block in packed if block.judged is not None
+        ]
         """Times of frames, oldest first, each with the state of the diagnosis before it."""
         self.interval_s = last.interval_s
         self.hostname = last.machine.hostname
@@ -71,7 +75,11 @@ class Past(RecordedTimeline):
             if isinstance(block, OlderFrames):
                 yield from ((number, snapshot) for snapshot in block.frames())
         packed = ((number, block) for number, block in parts if isinstance(block, PackedFrames))
-        lines = ((number, line) for number, block in packed for line in zlib.decompress(block.data).splitlines())
+        lines = (
+            (number, line)
+            for number, block in packed
+            for line in zlib.decompress(block.data).splitlines()
+        )
         yield from placed_frames(lines, LineDecoder(), self.path)
 
 
@@ -134,7 +142,9 @@ class Memory:
         if self._earlier and self._earlier[-1].last_t < oldest:
             self._earlier = ()
         blocks = self._blocks
-        while not self._earlier and any(b.judged is not None and b.first_t <= oldest for b in islice(blocks, 1, None)):
+        while not self._earlier and any(
+            b.judged is not None and b.first_t <= oldest for b in islice(blocks, 1, None)
+        ):
             blocks.popleft()
 
     def begin_with(self, earlier: Iterable[OlderFrames]) -> None:

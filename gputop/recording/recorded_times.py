@@ -119,7 +119,11 @@ class RecordedTimeline(ABC):
         begun = False
         for _, snapshot in self.walk(parts):
             if (begin is None or snapshot.t >= begin) and (end is None or snapshot.t <= end):
-                yield replace(snapshot, events=(gap, *snapshot.events)) if gap is not None else snapshot
+                yield (
+                    replace(snapshot, events=(gap, *snapshot.events))
+                    if gap is not None
+                    else snapshot
+                )
                 gap, begun = None, True
             elif begun:
                 # Frames between two wanted ones must not hide a clock that was set back.
@@ -168,7 +172,9 @@ class RecordedTimeline(ABC):
 
     def _part_at(self, segment: TimeSegment, t: float) -> int:
         """Return the segment's last part that begins by a time, or its first if all begin later."""
-        return max(segment.first, bisect_right(self._starts, t, segment.first, segment.last + 1) - 1)
+        return max(
+            segment.first, bisect_right(self._starts, t, segment.first, segment.last + 1) - 1
+        )
 
     def _segment_of(self, part: int) -> int:
         return bisect_right(self.segments, part, key=lambda segment: segment.first) - 1

@@ -76,7 +76,9 @@ class Recorder:
         """Bytes written to all files of this recorder."""
         return self._writer.bytes_written
 
-    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = (), interval_s: float = 0.0) -> None:
+    def offer(
+        self, snapshot: Snapshot, derived: Iterable[Event] = (), interval_s: float = 0.0
+    ) -> None:
         """Queue one rounded frame and events derived from it.
 
         Never waits; drops the frame when the queue is full. Of frames that come sooner than ``interval_s`` one an
@@ -89,8 +91,13 @@ class Recorder:
         self._last_t = snapshot.t
         marked = [replace(event, derived=True) for event in derived]
         since_s, usual_s = snapshot.t - self._queued_t, max(interval_s, snapshot.interval_s)
-        is_extra = snapshot.interval_s < usual_s and 0.0 < since_s < usual_s - 0.5 * snapshot.interval_s
-        events, steps = (*self._owed, *snapshot.events, *marked), (*self._owed_steps, *snapshot.steps)
+        is_extra = (
+            snapshot.interval_s < usual_s and 0.0 < since_s < usual_s - 0.5 * snapshot.interval_s
+        )
+        events, steps = (
+            (*self._owed, *snapshot.events, *marked),
+            (*self._owed_steps, *snapshot.steps),
+        )
         snapshot = replace(snapshot, events=events, steps=steps, interval_s=usual_s)
         if not is_extra and self._queued(partial(self._writer.write, snapshot)):
             self._owed, self._owed_steps, self._queued_t = (), (), snapshot.t
@@ -130,7 +137,9 @@ class Recorder:
         """
         self._worker.stop(timeout_s)
         if self._worker.alive and self.error is None:
-            self.error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
+            self.error = (
+                f"{self._writer.path}: the disk does not answer; the last frames may be missing"
+            )
 
     def _write(self, *, ends: bool = False) -> None:
         """Write the queue, and the last lines if the recording ends.
@@ -147,7 +156,11 @@ class Recorder:
                     self._writer.write_run(self.ran)
                 self._writer.close()
         except Exception as error:  # noqa: BLE001 — whatever it is, the frames that are missing must be told
-            words = str(error) if isinstance(error, RecordingError) else f"{type(error).__name__}: {error}".rstrip(": ")
+            words = (
+                str(error)
+                if isinstance(error, RecordingError)
+                else f"{type(error).__name__}: {error}".rstrip(": ")
+            )
             self.error = f"recording stopped: {words}; frames written: {self._writer.frames}"
             with suppress(RecordingError):
                 self._writer.close()

@@ -14,7 +14,14 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from gputop.model.bounds import MOST
-from gputop.model.metrics import GPU_METRICS, GPU_STATE, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE, Metric
+from gputop.model.metrics import (
+    GPU_METRICS,
+    GPU_STATE,
+    HOST_METRICS,
+    PROCESS_METRICS,
+    SM_PROVENANCE,
+    Metric,
+)
 from gputop.model.quantity import rounded as rounded_data
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import FeedTime, GpuSample, HostSample, MainTime, ProcessSample, Snapshot
@@ -35,8 +42,12 @@ def rounded(snapshot: Snapshot) -> Snapshot:
         gpus=_rounded_rows(GpuSample, snapshot.gpus),
         processes=_rounded_rows(ProcessSample, snapshot.processes),
         host=_rounded_rows(HostSample, (snapshot.host,))[0],
-        stale={name: round(age, 3) for name, age in snapshot.stale.items()} if snapshot.stale else snapshot.stale,
-        servers=tuple(ServerRow(*rounded_data(astuple(row), _SERVER_DIGITS)) for row in snapshot.servers),
+        stale={name: round(age, 3) for name, age in snapshot.stale.items()}
+        if snapshot.stale
+        else snapshot.stale,
+        servers=tuple(
+            ServerRow(*rounded_data(astuple(row), _SERVER_DIGITS)) for row in snapshot.servers
+        ),
     )
 
 
@@ -80,7 +91,11 @@ _FIELD_TYPES: Mapping[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
     "outsiders": lambda values: [_with_whole(outsiders, "cpu_pct") for outsiders in values],
 }
 _NESTED = {
-    kind: [(place, _FIELD_TYPES[key]) for place, key in enumerate(kind.__struct_fields__) if key in _FIELD_TYPES]
+    kind: [
+        (place, _FIELD_TYPES[key])
+        for place, key in enumerate(kind.__struct_fields__)
+        if key in _FIELD_TYPES
+    ]
     for kind in _ROUNDINGS
 }
 
@@ -101,7 +116,9 @@ def _rounded_rows(kind: type[_S], rows: Sequence[_S]) -> tuple[_S, ...]:
     for place, rounding in _ROUNDINGS[kind]:
         column = columns[place]
         if column.count(None) + column.count(0.0) < len(column):
-            columns[place] = [value and (rounding(value) if abs(value) <= MOST else None) for value in column]
+            columns[place] = [
+                value and (rounding(value) if abs(value) <= MOST else None) for value in column
+            ]
     for place, round_values in _NESTED[kind]:
         columns[place] = round_values(columns[place])
     return tuple(map(kind, *columns))

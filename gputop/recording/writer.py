@@ -133,7 +133,9 @@ class RecordingWriter:
         self._is_directory = target.endswith(os.sep) or os.path.isdir(target)
         if most_bytes is not None:
             if not self._is_directory:
-                raise RecordingError(f"{target}: a size limit deletes old files, so it needs a directory")
+                raise RecordingError(
+                    f"{target}: a size limit deletes old files, so it needs a directory"
+                )
             self._file_bytes = min(FILE_BYTES, max(_LEAST_FILE_BYTES, most_bytes // 4))
         with self._failing():
             if self._is_directory:
@@ -152,7 +154,9 @@ class RecordingWriter:
         When this returns, the kernel has them and they survive a kill.
         """
         if snapshot.t <= 0.0:
-            raise RecordingError("this machine's clock is set before 1970, which no recording holds: set it to today")
+            raise RecordingError(
+                "this machine's clock is set before 1970, which no recording holds: set it to today"
+            )
         lines: list[bytes] = []
         with self._failing():
             file = self._file_for(snapshot)
@@ -163,7 +167,11 @@ class RecordingWriter:
                 file.begin_member()
                 self._make_room()
                 self._in_member = 0
-                lines.append(self._encoder.begin_member(snapshot, frames_before=file.frames, clock_set_back=is_back))
+                lines.append(
+                    self._encoder.begin_member(
+                        snapshot, frames_before=file.frames, clock_set_back=is_back
+                    )
+                )
             lines += map(event_line, self._early)
             lines += self._encoder.frame_lines(snapshot, derived)
             file.append(lines)
@@ -269,7 +277,11 @@ class RecordingWriter:
         recordings: list[tuple[str, int]] = []
         for entry in os.scandir(self._target):
             status = entry.stat(follow_symlinks=False)
-            if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            if (
+                _NAME.fullmatch(entry.name)
+                and stat.S_ISREG(status.st_mode)
+                and status.st_uid == os.geteuid()
+            ):
                 recordings.append((entry.path, status.st_size))
         # Sort by the time inside the name: files may be from several machines.
         recordings.sort(key=lambda pair: pair[0].rsplit("-", 2)[-2])

@@ -47,7 +47,10 @@ class FindingReport(Struct, frozen=True):
         With several spells the begin is the first one's.
         """
         spells = "" if self.spells == 1 else f" in {self.spells} spells"
-        return time_words(self.first_t, None if self.kind == "badge" else self.gain_s, self.seconds) + spells
+        return (
+            time_words(self.first_t, None if self.kind == "badge" else self.gain_s, self.seconds)
+            + spells
+        )
 
 
 class _Finding:
@@ -65,12 +68,33 @@ class _Finding:
         latest, times = self.latest, (self.first_t, self.after_s, self.seconds, self.spells)
         if isinstance(latest, GpuDiagnosis):
             said = summarize(latest)
-            return FindingReport(gpu, "verdict", name, said.level, said.words, *times, "".join(said.evidence[:1]),
-                                 said.remedy, self.gain_s, said.role, said.number, said.owner,
-                                 worth(latest.state, self.gain_s / (self.seconds or 1.0)))  # fmt: skip
+            return FindingReport(
+                gpu,
+                "verdict",
+                name,
+                said.level,
+                said.words,
+                *times,
+                "".join(said.evidence[:1]),
+                said.remedy,
+                self.gain_s,
+                said.role,
+                said.number,
+                said.owner,
+                worth(latest.state, self.gain_s / (self.seconds or 1.0)),
+            )
         assert latest is not None
-        return FindingReport(gpu, "badge", name, latest.level, latest.title, *times, latest.evidence, latest.remedy,
-                             role=ROLE_OF_LEVEL[latest.level])  # fmt: skip
+        return FindingReport(
+            gpu,
+            "badge",
+            name,
+            latest.level,
+            latest.title,
+            *times,
+            latest.evidence,
+            latest.remedy,
+            role=ROLE_OF_LEVEL[latest.level],
+        )
 
 
 class FindingsAccount:
@@ -84,7 +108,9 @@ class FindingsAccount:
         """End a frame: findings absent from the next one have ended."""
         self._frame += 1
 
-    def add(self, d: GpuDiagnosis, t: float, seconds: float, lost_s: float, passed_s: float) -> None:
+    def add(
+        self, d: GpuDiagnosis, t: float, seconds: float, lost_s: float, passed_s: float
+    ) -> None:
         """Count a GPU's sample for its verdict and its badges.
 
         The sample covers ``seconds`` up to Unix time ``t`` and recorded time ``passed_s``, of which ``lost_s`` were
@@ -102,12 +128,16 @@ class FindingsAccount:
             finding = self._count((d.index, "verdict", name), t, seconds + earlier_s, passed_s)
             finding.gain_s += lost_s
             # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
-            finding.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
+            finding.latest = replace(
+                d, badges=tuple(badge for badge in d.badges if badge.about is not None)
+            )
         for badge in d.badges:
             if badge.about is None and badge.id != d.verdict:
                 self._count((d.index, "badge", badge.id), t, seconds, passed_s).latest = badge
 
-    def _count(self, key: tuple[int, str, str], t: float, seconds: float, passed_s: float) -> _Finding:
+    def _count(
+        self, key: tuple[int, str, str], t: float, seconds: float, passed_s: float
+    ) -> _Finding:
         finding = self._findings.get(key)
         if finding is None:
             finding = self._findings[key] = _Finding(t - seconds, passed_s - seconds)
@@ -119,7 +149,11 @@ class FindingsAccount:
     def _take_back(self, gpu: int, seconds: float) -> None:
         """Move time from the verdict before to the present one."""
         for key, finding in list(self._findings.items()):
-            if seconds > 0.0 and key[:2] == (gpu, "verdict") and finding.last_frame == self._frame - 1:
+            if (
+                seconds > 0.0
+                and key[:2] == (gpu, "verdict")
+                and finding.last_frame == self._frame - 1
+            ):
                 finding.seconds -= min(seconds, finding.seconds)
                 finding.gain_s = min(finding.gain_s, finding.seconds)
                 if finding.seconds <= 0.0:
@@ -129,7 +163,12 @@ class FindingsAccount:
         """Report all findings, those with the most lost time first."""
         order = {level: rank for rank, level in enumerate(TOLD)}
         findings = [finding.report(gpu, name) for (gpu, _, name), finding in self._findings.items()]
-        return tuple(sorted(findings, key=lambda f: (-f.gain_s, order.get(f.level, len(order)), -f.seconds, f.gpu)))
+        return tuple(
+            sorted(
+                findings,
+                key=lambda f: (-f.gain_s, order.get(f.level, len(order)), -f.seconds, f.gpu),
+            )
+        )
 
 
 def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
@@ -139,5 +178,7 @@ def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
     """
     groups: dict[tuple[str, str, str, str], list[FindingReport]] = {}
     for finding in findings:
-        groups.setdefault((finding.kind, finding.id, finding.level, finding.remedy), []).append(finding)
+        groups.setdefault((finding.kind, finding.id, finding.level, finding.remedy), []).append(
+            finding
+        )
     return [sorted(group, key=lambda finding: -finding.seconds) for group in groups.values()]

@@ -20,7 +20,10 @@ _J_PER_KWH = 3.6e6
 
 
 class GpuReport(
-    Struct, frozen=True, kw_only=True, rename={"causes": "busy_not_working_seconds", "lost": "lost_seconds"}
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename={"causes": "busy_not_working_seconds", "lost": "lost_seconds"},
 ):
     """One GPU over a recording.
 
@@ -62,7 +65,9 @@ class GpuReport(
 
 def mean_of(gpus: Iterable[GpuReport], read: Callable[[GpuReport], float | None]) -> float | None:
     """Mean over GPUs, weighted by measured time and card share."""
-    pairs = [(value, gpu.measured_s * gpu.card_share) for gpu in gpus if (value := read(gpu)) is not None]
+    pairs = [
+        (value, gpu.measured_s * gpu.card_share) for gpu in gpus if (value := read(gpu)) is not None
+    ]
     seconds = sum(weight for _, weight in pairs)
     return sum(value * weight for value, weight in pairs) / seconds if seconds > 0.0 else None
 
@@ -129,7 +134,11 @@ class GpuAccount:
         """Report the sums so far."""
         means = self._means
         util, sm = means["util where sm"], means["sm"]
-        efficiency = sm / util * 100.0 if sm is not None and util is not None and util >= EFFICIENCY_UTIL else None
+        efficiency = (
+            sm / util * 100.0
+            if sm is not None and util is not None and util >= EFFICIENCY_UTIL
+            else None
+        )
         joules, source = self._energy()
         return GpuReport(
             index=self.static.index,

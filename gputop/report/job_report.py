@@ -144,8 +144,12 @@ class JobReport(Struct, frozen=True):
             text = max(group, key=lambda finding: finding.gain_s).text
             whose = whose_words(finding.owner for finding in group)
             # Of several GPUs the one that wins most: a job's GPUs wait for each other.
-            best = max((finding.worth for finding in group), key=lambda worth: worth.speedup_at_most or 0.0)
-            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / time.judged_s, money, day, whose, best))
+            best = max(
+                (finding.worth for finding in group), key=lambda worth: worth.speedup_at_most or 0.0
+            )
+            fixes.append(
+                Fix(remedy, text, gpus, gain_s, gain_s / time.judged_s, money, day, whose, best)
+            )
         return tuple(sorted(fixes, key=lambda fix: -fix.gain_s))
 
     @property
@@ -158,7 +162,10 @@ class JobReport(Struct, frozen=True):
         """Reason why a short recording could not be judged; empty otherwise."""
         if not self.gpus or self.time.judged_s > 0.0 or self.frames >= 3 * LEAST_SAMPLES:
             return ""
-        return f"too short to judge: {self.frames} samples in {length(self.duration_s)}; record a minute of its work"
+        return (
+            f"too short to judge: {self.frames} samples in {length(self.duration_s)}; record a "
+            "minute of its work"
+        )
 
 
 class ReportBuilder:
@@ -225,7 +232,9 @@ class ReportBuilder:
 
     def _span(self, snapshot: Snapshot) -> tuple[float, float]:
         """Measured seconds since the frame before, and seconds of a gap."""
-        if (host := snapshot.machine.hostname) not in self._hosts and len(self._hosts) < _MOST_HOSTS:
+        if (host := snapshot.machine.hostname) not in self._hosts and len(
+            self._hosts
+        ) < _MOST_HOSTS:
             self._hosts.append(host)
         if self._frames == 0:
             self._begin = self._segment_begin = self._end = snapshot.t
@@ -261,7 +270,10 @@ class ReportBuilder:
             begin=self._begin,
             end=self._end,
             frames=self._recorded,
-            gpus=tuple(gpu.report() for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.static.index)),
+            gpus=tuple(
+                gpu.report()
+                for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.static.index)
+            ),
             findings=self._findings.report(),
             marks=tuple(self._marks),
             gaps=self._gaps,
@@ -299,7 +311,9 @@ def with_run(report: JobReport, ran: RunFacts | None) -> JobReport:
     """Add the command that a recording names."""
     if ran is None:
         return report
-    return replace(report, command=ran.command, exit_code=ran.exit_code, run_s=ran.seconds, run=ran.run)
+    return replace(
+        report, command=ran.command, exit_code=ran.exit_code, run_s=ran.seconds, run=ran.run
+    )
 
 
 def report_snapshots(snapshots: Iterable[Snapshot], *, price: float | None = None) -> JobReport:

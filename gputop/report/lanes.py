@@ -73,7 +73,9 @@ class _Column:
 
     def column(self) -> LaneColumn:
         ((verdict, _),) = self.verdicts.most_common(1)
-        return LaneColumn(self.means["util"], self.means["sm"], 2 * self.flagged > self.frames, *verdict)
+        return LaneColumn(
+            self.means["util"], self.means["sm"], 2 * self.flagged > self.frames, *verdict
+        )
 
 
 class _Lanes:
@@ -91,7 +93,9 @@ class _Lanes:
         self.driver = snapshot.machine.driver or self.driver
         # A frame stands for the interval before it, which may be longer than a column.
         last = self._number(snapshot.t)
-        numbers = range(min(last, self._number(snapshot.t - snapshot.interval_s + self.column_s)), last + 1)
+        numbers = range(
+            min(last, self._number(snapshot.t - snapshot.interval_s + self.column_s)), last + 1
+        )
         for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=False):
             columns = self.gpus.setdefault(gpu.static.uuid, {})
             for number in numbers:
@@ -130,4 +134,6 @@ def _pictured(snapshots: Iterable[Snapshot], lanes: _Lanes, price: float | None)
         uuid: tuple(sums[i].column() if i in sums else None for i in range(COLUMNS))
         for uuid, sums in lanes.gpus.items()
     }
-    return Pictured(builder.report(price=price), lanes.column_s, columns, lanes.driver, tuple(lanes.sources))
+    return Pictured(
+        builder.report(price=price), lanes.column_s, columns, lanes.driver, tuple(lanes.sources)
+    )

@@ -114,7 +114,10 @@ class _Rank:
 
     def add(self, row: StepRow) -> None:
         if row.wait_s is not None:
-            self._waited_s, self._steps_with_wait = self._waited_s + row.wait_s, self._steps_with_wait + row.count
+            self._waited_s, self._steps_with_wait = (
+                self._waited_s + row.wait_s,
+                self._steps_with_wait + row.count,
+            )
         if len(self._early) < WARM_UP_ROWS:
             self._early.append(row)
         else:
@@ -126,7 +129,9 @@ class _Rank:
         from statistics import median
 
         usual = median(row.sum_s / row.count for row in self._early)
-        first = next((i for i, r in enumerate(self._early) if r.sum_s / r.count <= WARM_UP_FACTOR * usual), 0)
+        first = next(
+            (i for i, r in enumerate(self._early) if r.sum_s / r.count <= WARM_UP_FACTOR * usual), 0
+        )
         steps = replace(self._later, amounts=dict(self._later.amounts))
         for row in self._early[first:]:
             steps.add(row)
@@ -149,7 +154,9 @@ class _Attempt:
         """Whether an unknown process can be one of its ranks."""
         if row.rank is not None and any(rank.rank == row.rank for rank in self.ranks.values()):
             return False
-        return t - self.end <= max(SILENT_S, SILENT_STEPS * max(self._step_s, row.sum_s / row.count))
+        return t - self.end <= max(
+            SILENT_S, SILENT_STEPS * max(self._step_s, row.sum_s / row.count)
+        )
 
     def add(self, t: float, row: StepRow, gpus: Iterable[int]) -> None:
         self.ranks.setdefault(row.pid, _Rank(row.rank)).add(row)
@@ -197,10 +204,17 @@ class _Attempt:
         if len(stepped) < 2 or any(waits.get(rank) is None for rank, _ in stepped):
             return report
         own_s = {rank: max(0.0, mean - (waits[rank] or 0.0)) for rank, mean in stepped}
-        waiting, slow = max(own_s, key=lambda rank: waits[rank] or 0.0), max(own_s, key=own_s.__getitem__)
+        waiting, slow = (
+            max(own_s, key=lambda rank: waits[rank] or 0.0),
+            max(own_s, key=own_s.__getitem__),
+        )
         return replace(
-            report, slow_rank=slow, slow_own_s=own_s[slow], waiting_rank=waiting, wait_s=waits[waiting]
-        )  # fmt: skip
+            report,
+            slow_rank=slow,
+            slow_own_s=own_s[slow],
+            waiting_rank=waiting,
+            wait_s=waits[waiting],
+        )
 
 
 class RunAccount:
@@ -225,7 +239,9 @@ class RunAccount:
     def report(self) -> tuple[StepReport, ...]:
         """A report for each attempt of each run, in order of begin."""
         made = [attempt.report() for attempts in self._attempts.values() for attempt in attempts]
-        reports = sorted((report for report in made if report is not None), key=lambda report: report.begin)
+        reports = sorted(
+            (report for report in made if report is not None), key=lambda report: report.begin
+        )
         many, numbers, labelled = Counter(report.name for report in reports), Counter[str](), []
         for report in reports:
             numbers[report.name] += 1

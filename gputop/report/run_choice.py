@@ -16,7 +16,9 @@ from gputop.report.run_account import StepReport
 MOST_LISTED = 8
 
 
-def reports_to_compare(before: JobReport, after: JobReport, labels: Sequence[str] = ()) -> tuple[JobReport, JobReport]:
+def reports_to_compare(
+    before: JobReport, after: JobReport, labels: Sequence[str] = ()
+) -> tuple[JobReport, JobReport]:
     """Return both reports with the one run that ``labels`` name, else the run that the recording is of.
 
     One label is for both recordings, two are for one each. Where one recording has no steps, no run is compared: the
@@ -25,7 +27,9 @@ def reports_to_compare(before: JobReport, after: JobReport, labels: Sequence[str
     """
     if not labels and not (_announces(before) and _announces(after)):
         return with_steps_of(before, None), with_steps_of(after, None)
-    pairs = zip(("before", "after"), (before, after), (*labels, *labels)[:2] or (None, None), strict=True)
+    pairs = zip(
+        ("before", "after"), (before, after), (*labels, *labels)[:2] or (None, None), strict=True
+    )
     was, now = (_chosen(side, report, label) for side, report, label in pairs)
     if not labels and was.name != now.name:
         raise UsageError(

@@ -78,7 +78,9 @@ class _Server:
             usual, late = getattr(row, f"{key}_p50_s"), getattr(row, f"{key}_p99_s")
             if usual is not None:
                 held[usual] = held.get(usual, 0.0) + seconds
-            if late is not None and (key not in self._worst or _upper(late) > _upper(self._worst[key])):
+            if late is not None and (
+                key not in self._worst or _upper(late) > _upper(self._worst[key])
+            ):
                 self._worst[key] = late
 
     def report(self, place: str) -> ServerReport:
@@ -86,7 +88,9 @@ class _Server:
         for key, held in self._buckets.items():
             columns[f"{key}_p50_s"] = max(held, key=held.__getitem__, default=None)
             columns[f"{key}_p99_s"] = self._worst.get(key)
-        return ServerReport(place, self._kind, self._seconds, self._silent_s, error=self._error, **columns)
+        return ServerReport(
+            place, self._kind, self._seconds, self._silent_s, error=self._error, **columns
+        )
 
 
 def _upper(bounds: Bounds) -> tuple[float, float]:

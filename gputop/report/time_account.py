@@ -96,7 +96,12 @@ class TimeAccount(Struct, frozen=True):
     def rows(self) -> tuple[TimeRow, ...]:
         """Parts that add up to all of the time; empty parts are left out."""
         worked_s = max(0.0, self.judged_s - self.lost_s)
-        parts = {WORKED: worked_s, **self.lost, UNJUDGED: self.unjudged_s, UNRECORDED: self.unrecorded_s}
+        parts = {
+            WORKED: worked_s,
+            **self.lost,
+            UNJUDGED: self.unjudged_s,
+            UNRECORDED: self.unrecorded_s,
+        }
         return tuple(
             TimeRow(
                 key,
@@ -110,10 +115,14 @@ class TimeAccount(Struct, frozen=True):
         )
 
 
-def time_account(gpus: Iterable[GpuReport], unrecorded_s: float, price: float | None) -> TimeAccount:
+def time_account(
+    gpus: Iterable[GpuReport], unrecorded_s: float, price: float | None
+) -> TimeAccount:
     """Add up the time of several GPUs."""
     gpus = list(gpus)
-    states = {state: sum(gpu.card_share * gpu.seconds.get(state, 0.0) for gpu in gpus) for state in STATES}
+    states = {
+        state: sum(gpu.card_share * gpu.seconds.get(state, 0.0) for gpu in gpus) for state in STATES
+    }
     causes = _by_verdict((gpu.card_share, gpu.causes) for gpu in gpus)
     lost = _by_verdict((gpu.card_share, gpu.lost) for gpu in gpus)
     return TimeAccount(states, causes, lost, unrecorded_s, price)

@@ -17,7 +17,14 @@ from types import FrameType
 from gputop.system.children import in_our_place
 from gputop.system.worker import once
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
@@ -67,7 +74,9 @@ class ForegroundJob:
             if os.WIFSTOPPED(status):
                 self._stop_with_it()
             else:
-                self.exit_code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                self.exit_code = (
+                    128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                )
                 # Popen must not wait for a process that is gone.
                 self._process.returncode = self.exit_code
         return True

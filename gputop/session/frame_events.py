@@ -69,7 +69,9 @@ class FrameEvents:
             before = self._errors.get(uuid)
             self._errors[uuid] = gpu.ecc_uncorrected
             if before is not None and gpu.ecc_uncorrected > before:
-                events.append(("ecc", f"{gpu.ecc_uncorrected - before} new uncorrected memory errors"))
+                events.append(
+                    ("ecc", f"{gpu.ecc_uncorrected - before} new uncorrected memory errors")
+                )
         return events
 
     def _begins(self, kind: EventKind, uuid: str, *, holds: bool) -> bool:

@@ -81,7 +81,9 @@ def run_job(
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         note = f"{shlex.split(shown)[0]}: {error.strerror or error}"
-        return JobResult(code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None)
+        return JobResult(
+            code, ReportBuilder().report(command=shown, exit_code=code, notes=[note]), None
+        )
     watch, arrivals = _Watch(job.pid, target, relatives_of, alerts), Arrivals(source, wake)
     try:
         watch.start(arrivals)
@@ -96,7 +98,11 @@ def run_job(
         watch.close(source.late, RunFacts(shown, time.monotonic() - begun, job.exit_code))
     code = job.exit_code if job.exit_code is not None else NOT_EXECUTABLE
     report = watch.builder.report(
-        price=price, command=shown, exit_code=code, run_s=time.monotonic() - begun, notes=watch.notes()
+        price=price,
+        command=shown,
+        exit_code=code,
+        run_s=time.monotonic() - begun,
+        notes=watch.notes(),
     )
     # Steps are counted even where the job uses no GPU.
     return JobResult(code, replace(report, steps=watch.steps.report()), watch.path())
@@ -122,7 +128,11 @@ class _Watch:
     """Restricts snapshots to one job's GPUs, records and reports them."""
 
     def __init__(
-        self, root: int, target: str | None, relatives_of: RelativesOf, alerts: RunWatcher | None = None
+        self,
+        root: int,
+        target: str | None,
+        relatives_of: RelativesOf,
+        alerts: RunWatcher | None = None,
     ) -> None:
         self._root = root
         self._alerts = alerts
@@ -173,12 +183,18 @@ class _Watch:
         if self._recorder is not None and self._recorder.error is not None:
             notes.append(self._recorder.error)
         if self._recorder is not None and self._recorder.dropped:
-            notes.append(f"not recorded because the disk was too slow: {count(self._recorder.dropped, 'frame')}")
+            notes.append(
+                f"not recorded because the disk was too slow: {count(self._recorder.dropped, 'frame')}"
+            )
         if not self._own_gpus.any and not self._problems:
-            unwritten = f": nothing was recorded in {self._target}" if self._target is not None else ""
+            unwritten = (
+                f": nothing was recorded in {self._target}" if self._target is not None else ""
+            )
             notes.append(f"the job used no GPU{unwritten}")
             if self._foreign:
-                notes.append("GPU processes were seen that this PID namespace cannot tell from the job's")
+                notes.append(
+                    "GPU processes were seen that this PID namespace cannot tell from the job's"
+                )
         return notes
 
     def take(self, snapshot: Snapshot) -> None:
@@ -228,7 +244,11 @@ class _Watch:
             relatives = self._relatives_of(pid)
             if relatives is None:
                 return pid == self._root or pid in self._members
-            if pid == self._root or relatives.group == self._root or self._members.get(pid) == relatives.starttime:
+            if (
+                pid == self._root
+                or relatives.group == self._root
+                or self._members.get(pid) == relatives.starttime
+            ):
                 self._members.update({**chain, pid: relatives.starttime})
                 return True
             if relatives.parent <= 1:

@@ -19,7 +19,9 @@ class OwnGpus:
     ``is_member`` says whether a process on a GPU belongs to the job, ``is_pid_member`` whether a pid does.
     """
 
-    def __init__(self, is_member: Callable[[ProcessSample], bool], is_pid_member: Callable[[int], bool]) -> None:
+    def __init__(
+        self, is_member: Callable[[ProcessSample], bool], is_pid_member: Callable[[int], bool]
+    ) -> None:
         self._is_member = is_member
         self._is_pid_member = is_pid_member
         self._uuids: set[str] = set()
@@ -52,6 +54,8 @@ class OwnGpus:
             snapshot,
             gpus=gpus,
             processes=tuple(process for process in snapshot.processes if process.gpu in indices),
-            events=tuple(event for event in snapshot.events if event.gpu is None or event.gpu in indices),
+            events=tuple(
+                event for event in snapshot.events if event.gpu is None or event.gpu in indices
+            ),
             steps=tuple(row for row in snapshot.steps if self._is_pid_member(row.pid)),
         )

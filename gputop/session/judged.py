@@ -49,7 +49,10 @@ class Judged:
     """
 
     def __init__(
-        self, frames: Iterator[tuple[int, Snapshot]], interval_s: float, checkpoints: Sequence[Checkpoint] = ()
+        self,
+        frames: Iterator[tuple[int, Snapshot]],
+        interval_s: float,
+        checkpoints: Sequence[Checkpoint] = (),
     ) -> None:
         self._frames = frames
         self._interval_s = interval_s
@@ -108,7 +111,9 @@ class Judged:
             if self._last.get(d.index) != now:
                 self._last[d.index] = now
                 title = alarmed(head.words)
-                self._changes.append(VerdictChange(snapshot.t, d.index, d.verdict, d.busy_not_working, level, title))
+                self._changes.append(
+                    VerdictChange(snapshot.t, d.index, d.verdict, d.busy_not_working, level, title)
+                )
         if self.trouble is None and frame.findings is not self._findings:
             self._findings = frame.findings
             self.trouble = next((f for f in frame.findings if f.level in URGENT), None)
@@ -149,7 +154,11 @@ class Judged:
 
     def reaches(self, segment: int, t: float) -> bool:
         """Whether the past up to a time of a segment is judged."""
-        return self.is_complete or segment < self.place[0] or (segment == self.place[0] and t <= self.place[1])
+        return (
+            self.is_complete
+            or segment < self.place[0]
+            or (segment == self.place[0] and t <= self.place[1])
+        )
 
 
 def frame_at(recording: RecordedTimeline, number: int, t: float, chart_s: float) -> Frame | None:

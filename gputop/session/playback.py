@@ -105,7 +105,9 @@ class Playback:
             return False
 
         source = self._replay_past(past)
-        self.player = Player(source, own_past=True, checkpoints=[Checkpoint(*place) for place in past.judged])
+        self.player = Player(
+            source, own_past=True, checkpoints=[Checkpoint(*place) for place in past.judged]
+        )
         source.start(notify)
         self.player.stand_at_end(None if self.session is None else self.session.monitor.frozen())
         self.take()

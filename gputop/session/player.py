@@ -135,10 +135,14 @@ class Player:
         self.to_end()
         if not judged.is_complete:
             return (
-                f"opened at the end: nothing wrong in the first {self._judged_share():.0f} %, the rest is being judged"
+                f"opened at the end: nothing wrong in the first {self._judged_share():.0f} %, the "
+                "rest is being judged"
             )
         if not judged.has_verdict:
-            return "opened at the end: too short to judge, a verdict needs 10 samples and 8 of 10 seconds that agree"
+            return (
+                "opened at the end: too short to judge, a verdict needs 10 samples and 8 of 10 "
+                "seconds that agree"
+            )
         return "opened at the end: nothing wrong was seen"
 
     def replay(self) -> Replay:
@@ -234,7 +238,8 @@ class Player:
         self.seek(t)
         changed = [change for change in self._changes if change.t == t]
         return (
-            f"{clock_time(t, offset)}  {_named([f'GPU {each.gpu} {each.title or each.verdict}' for each in changed])}"
+            f"{clock_time(t, offset)}  "
+            f"{_named([f'GPU {each.gpu} {each.title or each.verdict}' for each in changed])}"
         )
 
     def _judged_share(self) -> float:
@@ -249,13 +254,25 @@ class Player:
         segment, t = source.place()
         begin = t - seconds
         checkpoint = judged.checkpoint_before(segment, begin)
-        is_near = begin - (source.begin if checkpoint is None else checkpoint.t) <= FAR_INTERVALS * judged.every_s
-        if checkpoint is None and (first := judged.first(segment)) is not None and (segment or first.t <= source.begin):
+        is_near = (
+            begin - (source.begin if checkpoint is None else checkpoint.t)
+            <= FAR_INTERVALS * judged.every_s
+        )
+        if (
+            checkpoint is None
+            and (first := judged.first(segment)) is not None
+            and (segment or first.t <= source.begin)
+        ):
             checkpoint = first
         if checkpoint is not None and (is_near or judged.reaches(segment, begin)):
             first_t = checkpoint.t
             since = (snapshot for snapshot in source.past(t - first_t) if snapshot.t >= first_t)
-            return _Position(Monitor(source.interval_s, after=checkpoint.judgement), since, seconds, is_exact=True)
+            return _Position(
+                Monitor(source.interval_s, after=checkpoint.judgement),
+                since,
+                seconds,
+                is_exact=True,
+            )
         is_exact = checkpoint is None and segment == 0 and is_near
         past = source.past(float("inf") if is_exact else seconds)
         return _Position(Monitor(source.interval_s), past, seconds, is_exact)

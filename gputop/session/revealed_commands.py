@@ -41,4 +41,8 @@ class Revealed:
         if MASK not in (process.static.command or ""):
             return process
         command = self._command_of(ProcessIdentity(process.pid, process.starttime))
-        return replace(process, static=replace(process.static, command=command)) if command else process
+        return (
+            replace(process, static=replace(process.static, command=command))
+            if command
+            else process
+        )

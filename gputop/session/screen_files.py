@@ -31,7 +31,8 @@ def toggle_recording(session: Session) -> str:
         recorder.close(timeout_s=CLOSE_S)
         # Names without their directory: the screen may be shared, and is redacted for that.
         return (
-            recorder.error or f"recorded {count(recorder.frames, 'frame')} to {os.path.basename(recorder.path or '')}"
+            recorder.error
+            or f"recorded {count(recorder.frames, 'frame')} to {os.path.basename(recorder.path or '')}"
         )
     try:
         session.record(Recorder(os.getcwd() + os.sep))
@@ -54,7 +55,9 @@ def screenshot(frame: Frame, view: View, theme: Theme, width: int, height: int) 
 
     Returns where it is, or why there is none.
     """
-    host = "".join(char if char.isalnum() or char in "-." else "-" for char in frame.snapshot.machine.hostname)
+    host = "".join(
+        char if char.isalnum() or char in "-." else "-" for char in frame.snapshot.machine.hostname
+    )
     rows = main_screen(frame, view, width, height).rows
     title = f"gputop on {terminal_safe(frame.snapshot.machine.hostname)}"
     return saved_picture(rows, theme, f"gputop-{host}", title, frame.snapshot.t)

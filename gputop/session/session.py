@@ -47,7 +47,9 @@ def _rounding() -> Callable[[Snapshot], Snapshot]:
 class Session:
     """Makes a frame of each snapshot; keeps a memory, a recording, or both."""
 
-    def __init__(self, monitor: Monitor, earlier: Callable[[], Iterable[OlderFrames]] | None = None) -> None:
+    def __init__(
+        self, monitor: Monitor, earlier: Callable[[], Iterable[OlderFrames]] | None = None
+    ) -> None:
         """``earlier`` gives frames before the first snapshot, where a source has them."""
         self.monitor = monitor
         self._earlier = earlier

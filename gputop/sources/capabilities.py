@@ -82,7 +82,10 @@ def keep_only(numbers: Iterable[int]) -> None:
     low, high = mask & 0xFFFFFFFF, mask >> 32
     data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
     _prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
-    if ctypes.CDLL(None, use_errno=True).syscall(call, ctypes.byref(header), ctypes.byref(data)) != 0:
+    if (
+        ctypes.CDLL(None, use_errno=True).syscall(call, ctypes.byref(header), ctypes.byref(data))
+        != 0
+    ):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

@@ -166,7 +166,9 @@ class Throttling:
         else:
             # No period passed: the limited group did not run, so nothing was cut short.
             self.throttled_pct = max(
-                100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]) if now[0] > before[0] else 0.0
+                100.0 * max(0, now[1] - before[1]) / (now[0] - before[0])
+                if now[0] > before[0]
+                else 0.0
                 for now, before in pairs
             )
             self.throttled_pct = min(100.0, self.throttled_pct)

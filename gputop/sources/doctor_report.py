@@ -71,17 +71,25 @@ def examine(
         "gpus": [],
         **(reading.data() if reading is not None else {"complete": False, "missing_gpus": []}),
         "host": platform.node(),
-        "kernel": {"release": platform.release(), **{key: _readable(proc, name) for key, name in KERNEL_FILES.items()}},
+        "kernel": {
+            "release": platform.release(),
+            **{key: _readable(proc, name) for key, name in KERNEL_FILES.items()},
+        },
         "permissions": _permissions(proc),
         "pid_namespace": _pid_namespace(proc),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in DISTRIBUTIONS}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in DISTRIBUTIONS},
+        },
         "extras": _extras(),
         "terminal": dict(terminal or {}),
     }
     if snapshot is not None:
         exporter.scrape(0.0)
         dcgmi_uuids = ask_dcgmi(sm.dcgmi)
-        counters = report["counters"] = counters_here(snapshot.machine.driver, proc, sm.perf_lib or None)
+        counters = report["counters"] = counters_here(
+            snapshot.machine.driver, proc, sm.perf_lib or None
+        )
         report["gpus"] = [_gpu(gpu, sm, exporter, dcgmi_uuids, counters) for gpu in snapshot.gpus]
         problems += gpu_problems(snapshot)
     problems += _machine_problems(report)
@@ -116,7 +124,10 @@ def gpu_problems(snapshot: Snapshot) -> list[str]:
     for gpu in snapshot.gpus:
         for problem in _problems_of(gpu):
             indices.setdefault(problem, []).append(gpu.static.index)
-    return [*snapshot.notices, *(f"{which_gpus(gpus)}: {problem}" for problem, gpus in indices.items())]
+    return [
+        *snapshot.notices,
+        *(f"{which_gpus(gpus)}: {problem}" for problem, gpus in indices.items()),
+    ]
 
 
 def _problems_of(gpu: GpuSample) -> Iterator[str]:
@@ -145,8 +156,12 @@ def _machine_problems(report: Mapping[str, Any]) -> list[str]:
         "inside a container with its own PID namespace: GPU processes cannot be matched; run it with --pid=host": (
             report["pid_namespace"] == "private"
         ),
-        "no /proc/PID/schedstat: waiting for a core is unknown; needs CONFIG_SCHED_INFO": not kernel["schedstat"],
-        "no pressure figures (/proc/pressure): boot with psi=1, or needs Linux 4.20 with CONFIG_PSI": not kernel["psi"],
+        "no /proc/PID/schedstat: waiting for a core is unknown; needs CONFIG_SCHED_INFO": not kernel[
+            "schedstat"
+        ],
+        "no pressure figures (/proc/pressure): boot with psi=1, or needs Linux 4.20 with CONFIG_PSI": not kernel[
+            "psi"
+        ],
         "other users' processes are hidden (hidepid): run as root to see what starves their GPUs": (
             not may["other_users_processes"]
         ),
@@ -196,7 +211,11 @@ def _mapped_library(proc: str) -> str | None:
 def _extras() -> dict[str, dict[str, str | None]]:
     """Return each extra with its version, None if not installed."""
     return {
-        name: {"for": extra.purpose, "distribution": extra.distribution, "version": _version(extra.distribution)}
+        name: {
+            "for": extra.purpose,
+            "distribution": extra.distribution,
+            "version": _version(extra.distribution),
+        }
         for name, extra in EXTRAS.items()
     }
 

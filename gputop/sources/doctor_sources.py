@@ -26,17 +26,25 @@ Answer = tuple[bool, str, str | None]
 
 
 def source_rows(
-    gpu: GpuSample, exporter: Exporter, dcgmi_uuids: Collection[str] | SmReadFailed, counters: Mapping[str, Any]
+    gpu: GpuSample,
+    exporter: Exporter,
+    dcgmi_uuids: Collection[str] | SmReadFailed,
+    counters: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return one GPU's row of each source, the best first; ``counters`` is the result of ``counters_here``."""
     answers = {
         "gpm": _gpm(gpu), "dcgm-exporter": _exporter(gpu, exporter), "dcgmi": _dcgmi(gpu, dcgmi_uuids),
         "counters": _counters(gpu, counters), "bound": _bound(gpu), "none": (True, "always", None),
     }  # fmt: skip
-    return [{"rung": name, "ok": ok, "reason": reason, "fix": fix} for name, (ok, reason, fix) in answers.items()]
+    return [
+        {"rung": name, "ok": ok, "reason": reason, "fix": fix}
+        for name, (ok, reason, fix) in answers.items()
+    ]
 
 
-def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None = None) -> dict[str, Any]:
+def counters_here(
+    driver: str | None, proc: str = "/proc", perf_lib: str | None = None
+) -> dict[str, Any]:
     """Check what the hardware counters need, without taking any.
 
     ``advice`` are the lines to show where counters are denied, commands among them as they are to be typed.
@@ -56,7 +64,11 @@ def _counters(gpu: GpuSample, counters: Mapping[str, Any]) -> Answer:
         fix = EACH_FIX if gpu.static.is_split else "use GPM"
         return False, "not read under MIG: they are of the whole GPU", fix
     if gpu.sm_source == "counters" and gpu.sm_active_pct is not None:
-        return True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile", None
+        return (
+            True,
+            f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile",
+            None,
+        )
     if counters["missing"] is not None:
         return False, counters["missing"], counters["fix"]
     if counters["allowed"] is False:
@@ -70,7 +82,9 @@ def _gpm(gpu: GpuSample) -> Answer:
     other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
     in_use = "it gave nothing, so another source is in use" if other else None
     # The reasons of all sources, from the top.
-    reasons, kind = (gpu.sm_lack.reasons, gpu.sm_lack.kind) if gpu.sm_lack is not None else ((), None)
+    reasons, kind = (
+        (gpu.sm_lack.reasons, gpu.sm_lack.kind) if gpu.sm_lack is not None else ((), None)
+    )
     why = gpu.lost_reason or in_use or next(iter(reasons), "another source is in use")
     if gpu.static.is_split:
         fix = EACH_FIX
@@ -95,7 +109,11 @@ def _exporter(gpu: GpuSample, exporter: Exporter) -> Answer:
     try:
         got = exporter.newest(entity, 0.0)
     except SmReadFailed as failure:
-        begin = f"start dcgm-exporter, then: {EXPORTER_FIX}" if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
+        begin = (
+            f"start dcgm-exporter, then: {EXPORTER_FIX}"
+            if dcgm_counts(gpu.static.name)
+            else NO_DCGM_FIX
+        )
         return False, failure.reason, failure.fix or begin
     whose = "this GPU" if entity[1] is None else "this MIG instance"
     if not isinstance(got, MeasuredActivity):
@@ -133,7 +151,11 @@ def _dcgmi(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> Answe
     if gpu.static.mig_parent is not None:
         return False, INSTANCE, "use GPM or dcgm-exporter"
     if isinstance(dcgmi_uuids, SmReadFailed):
-        return False, dcgmi_uuids.reason, dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
+        return (
+            False,
+            dcgmi_uuids.reason,
+            dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX,
+        )
     if gpu.static.uuid not in dcgmi_uuids:
         return False, "dcgmi does not know this GPU", "use dcgm-exporter"
     return True, "dcgmi knows this GPU", None

@@ -94,7 +94,10 @@ class FabricCollector:
             # The adapter's own counters include what its virtual functions carry.
             if not os.path.exists(f"{folder}/device/physfn"):
                 for port in names_in(f"{folder}/ports"):
-                    if len(self._ports) < MOST_PORTS and clean_text(f"{device}/{port}") not in self._ports:
+                    if (
+                        len(self._ports) < MOST_PORTS
+                        and clean_text(f"{device}/{port}") not in self._ports
+                    ):
                         self._ports[clean_text(f"{device}/{port}")] = Port(folder, device, port)
 
     def _reading(self) -> FabricReading:
@@ -105,12 +108,19 @@ class FabricCollector:
         missing: dict[str, str] = {}
         # A software port counts no bytes, so it is left out of the sums.
         counted = [port for port in ports if port.received and (port.up or not port.gone)]
-        for key, flows in ((RX, [port.rx for port in counted]), (TX, [port.tx for port in counted])):
-            reason = next((flow.reason for flow in flows if flow.rate is None), None if flows else NO_BYTES)
+        for key, flows in (
+            (RX, [port.rx for port in counted]),
+            (TX, [port.tx for port in counted]),
+        ):
+            reason = next(
+                (flow.reason for flow in flows if flow.rate is None), None if flows else NO_BYTES
+            )
             values[key] = None if reason else sum(flow.rate or 0.0 for flow in flows)
             if reason:
                 missing[key] = reason
-        values[PEAK] = sum(port.rate.bytes_per_s for port in counted if port.up and port.rate) or None
+        values[PEAK] = (
+            sum(port.rate.bytes_per_s for port in counted if port.up and port.rate) or None
+        )
         if values[PEAK] is None:
             missing[PEAK] = "no port has a link"
         for key in COUNT_FILES:

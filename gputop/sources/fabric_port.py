@@ -129,10 +129,15 @@ class Port:
         parts = ("counters", "hw_counters")
         there = {f"{part}/{name}" for part in parts for name in names_in(f"{folder}/{part}")}
         readable = (
-            row for row in _BYTES if there.issuperset(row[1] + row[2]) and _total(folder, row[1] + row[2]) is not None
+            row
+            for row in _BYTES
+            if there.issuperset(row[1] + row[2]) and _total(folder, row[1] + row[2]) is not None
         )
         self._bytes_per_unit, self.received, self._sent = next(readable, (1, (), ()))
-        self._files = {key: tuple(name for name in names if name in there) for key, names in COUNT_FILES.items()}
+        self._files = {
+            key: tuple(name for name in names if name in there)
+            for key, names in COUNT_FILES.items()
+        }
         link = f"{device_folder}/device/driver"
         driver = os.path.basename(os.readlink(link)) if os.path.islink(link) else ""
         if driver == "efa" or "hw_counters/rx_drops" in there:
@@ -141,7 +146,9 @@ class Port:
             self.kind = "iWARP"
         else:
             self.kind = "RoCE" if _text(f"{folder}/link_layer") == "Ethernet" else "InfiniBand"
-        self.model = _text(f"{device_folder}/board_id") or _text(f"{device_folder}/hca_type") or driver
+        self.model = (
+            _text(f"{device_folder}/board_id") or _text(f"{device_folder}/hca_type") or driver
+        )
         """What equal adapters share."""
         self.state, self.up, self.gone = "", False, False
         self.has_been_up = self.disabled = False

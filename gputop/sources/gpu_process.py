@@ -35,7 +35,11 @@ class GpuProcess(Struct, frozen=True):
 def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
     """Return each GPU's process whose main thread its verdict uses."""
     # Of each GPU the highest comes last.
-    return set({process.gpu: process.pid for process in sorted(gpu_processes, key=rank_among_owners)}.values())
+    return set(
+        {
+            process.gpu: process.pid for process in sorted(gpu_processes, key=rank_among_owners)
+        }.values()
+    )
 
 
 _FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", "gpu_time_pct", "type"))
@@ -47,7 +51,10 @@ _NOTHING_KNOWN = ProcessStatic()
 
 
 def unseen(
-    process: GpuProcess, reason: str, starttime: int | None = None, static: ProcessStatic = _NOTHING_KNOWN
+    process: GpuProcess,
+    reason: str,
+    starttime: int | None = None,
+    static: ProcessStatic = _NOTHING_KNOWN,
 ) -> ProcessSample:
     """Return a process that the driver lists and /proc does not show."""
     return ProcessSample(
@@ -59,7 +66,9 @@ def unseen(
         gpu_time_pct=process.gpu_time_pct,
         type=process.type,
         static=static,
-        unavailable={**_all_lack(reason), **process.unavailable} if process.unavailable else _all_lack(reason),
+        unavailable={**_all_lack(reason), **process.unavailable}
+        if process.unavailable
+        else _all_lack(reason),
     )
 
 

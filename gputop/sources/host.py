@@ -16,7 +16,14 @@ from operator import sub
 from typing import Any, cast
 
 from gputop.model.snapshot import FabricPort, HostSample
-from gputop.sources.cgroup import CgroupFolders, MemoryLimit, cgroup_folders, cgroup_text, cpu_quota, memory_limit
+from gputop.sources.cgroup import (
+    CgroupFolders,
+    MemoryLimit,
+    cgroup_folders,
+    cgroup_text,
+    cpu_quota,
+    memory_limit,
+)
 from gputop.sources.fabric import FabricWatch
 from gputop.sources.procfs import Descriptors, ProcessFiles, names_in, read_file
 
@@ -25,8 +32,18 @@ _STEPPED = "the clock stepped back"
 # Disks, network, TCP, swap and the cgroup's limits cost most to read and are shown as slow averages.
 _SLOW_S = 2.0
 _MOST_OPEN = 8
-_MEMORY = (b"MemTotal:", b"MemFree:", b"MemAvailable:", b"Buffers:", b"Cached:", b"SwapTotal:", b"SwapFree:")
-_NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
+_MEMORY = (
+    b"MemTotal:",
+    b"MemFree:",
+    b"MemAvailable:",
+    b"Buffers:",
+    b"Cached:",
+    b"SwapTotal:",
+    b"SwapFree:",
+)
+_NO_PRESSURE = (
+    "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
+)
 
 
 _DISKS = ("disk_read_bytes_per_s", "disk_write_bytes_per_s")
@@ -77,18 +94,27 @@ class HostCollector:
         fabric = self._fabric.newest(now)
         self.ports = fabric.ports
         before = self._slow | self._memory()
-        after: dict[str, Answer] = {"tcp_retransmits": self._retransmits, "cpu_pct": self._cpu(), "load1": self._load()}
+        after: dict[str, Answer] = {
+            "tcp_retransmits": self._retransmits,
+            "cpu_pct": self._cpu(),
+            "load1": self._load(),
+        }
         for key, name in _PRESSURE.items():
             after[key] = self._pressure(key, name, now)
         found = before | after
         return HostSample(
             cpu_count=self._cpu_count,
-            **cast("dict[str, Any]", {key: value for key, value in found.items() if not isinstance(value, str)}),
+            **cast(
+                "dict[str, Any]",
+                {key: value for key, value in found.items() if not isinstance(value, str)},
+            ),
             **cast("dict[str, Any]", fabric.values),
             unavailable={**_reasons(before), **fabric.missing, **_reasons(after)},
         )
 
-    def _rates(self, keys: tuple[str, ...], now: float, counters: tuple[float, ...] | str) -> dict[str, Answer]:
+    def _rates(
+        self, keys: tuple[str, ...], now: float, counters: tuple[float, ...] | str
+    ) -> dict[str, Answer]:
         """Return counters' change per second; a text is a reason for none."""
         if isinstance(counters, str):
             self._last.pop(keys, None)
@@ -146,7 +172,11 @@ class HostCollector:
             return {_SWAP: swap, _USED: used, _TOTAL: float(limit.limit_bytes)}
         # Kernels before 3.14 lack it, and some containers say that more is available than there is.
         available = memory.get(b"MemAvailable", inf)
-        return {_SWAP: swap, _USED: total - (available if available <= total else min(total, free)), _TOTAL: total}
+        return {
+            _SWAP: swap,
+            _USED: total - (available if available <= total else min(total, free)),
+            _TOTAL: total,
+        }
 
     def _pressure(self, key: str, name: str, now: float) -> Answer:
         """Return the share of the interval in which some task was stalled.
@@ -204,8 +234,15 @@ def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
     at its paths (nvme0c0n1) or at both; the larger of the two is taken.
     """
     try:
-        rows = [line.split() for line in read_file(f"{proc}/diskstats").decode("utf-8", "replace").splitlines()]
-        counters = {row[2]: (_SECTOR_BYTES * int(row[5]), _SECTOR_BYTES * int(row[9])) for row in rows if len(row) > 9}
+        rows = [
+            line.split()
+            for line in read_file(f"{proc}/diskstats").decode("utf-8", "replace").splitlines()
+        ]
+        counters = {
+            row[2]: (_SECTOR_BYTES * int(row[5]), _SECTOR_BYTES * int(row[9]))
+            for row in rows
+            if len(row) > 9
+        }
         whole = set(os.listdir(f"{sys}/block"))
     except (OSError, ValueError) as error:
         return f"cannot read {getattr(error, 'filename', None) or 'the disks'}"
@@ -222,7 +259,9 @@ def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
     for head, sums in paths.items():
         read, written = heads.get(head, (0, 0))
         heads[head] = max(read, sums[0]), max(written, sums[1])
-    return float(sum(read for read, _ in heads.values())), float(sum(written for _, written in heads.values()))
+    return float(sum(read for read, _ in heads.values())), float(
+        sum(written for _, written in heads.values())
+    )
 
 
 def tcp_retransmits(proc: str) -> int | str:
@@ -232,7 +271,9 @@ def tcp_retransmits(proc: str) -> int | str:
     """
     for file in (f"{proc}/1/net/snmp", f"{proc}/self/net/snmp"):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            lines = [line.split() for line in read_file(file).splitlines() if line.startswith(b"Tcp:")]
+            lines = [
+                line.split() for line in read_file(file).splitlines() if line.startswith(b"Tcp:")
+            ]
             return int(dict(zip(*lines, strict=True))[b"RetransSegs"])
     return "cannot read /proc/net/snmp"
 
@@ -253,6 +294,8 @@ def network_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
                 counted[name.strip()] = int(fields[0]), int(fields[8])
     except (OSError, ValueError) as error:
         return f"cannot read {getattr(error, 'filename', None) or 'the network interfaces'}"
-    hardware = [both for name, both in counted.items() if os.path.exists(f"{sys}/class/net/{name}/device")]
+    hardware = [
+        both for name, both in counted.items() if os.path.exists(f"{sys}/class/net/{name}/device")
+    ]
     chosen = hardware or list(counted.values())
     return float(sum(received for received, _ in chosen)), float(sum(sent for _, sent in chosen))

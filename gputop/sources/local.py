@@ -14,7 +14,15 @@ from threading import Event
 from typing import Protocol
 
 from gputop.model.sm import sm_options
-from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.snapshot import (
+    NOT_READ_YET,
+    NOTHING_LATE,
+    Collector,
+    HostSample,
+    Machine,
+    ProcessSample,
+    Snapshot,
+)
 from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.gpu_process import unseen
 from gputop.sources.machine_reader import HostReading, MachineReader
@@ -80,7 +88,9 @@ class LocalSource:
         try:
             self._clock()
         except OverflowError:
-            raise SourceError("this machine's clock is set beyond the year 2262: set it to today") from None
+            raise SourceError(
+                "this machine's clock is set beyond the year 2262: set it to today"
+            ) from None
         self._opened_at = time.monotonic()
         self._readers = Readers(self._options, self._reader, publish, once=once)
         self._readers.ask_driver()
@@ -117,7 +127,9 @@ class LocalSource:
             # Its only use is that what counts from one snapshot to the next has begun.
             self._join(readers)
 
-    def read_once(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> OneReading:
+    def read_once(
+        self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None
+    ) -> OneReading:
         """Return the first complete reading: two of every GPU, host and processes.
 
         After ``wait_s`` returns the partial reading with reasons. ``slow`` gets one message after a second of waiting.
@@ -126,11 +138,17 @@ class LocalSource:
         self.look(wait_s, slow)
         readers = self._readers
         assert readers is not None
-        if self._wait_for(lambda: readers.complete and not self._awaits_activity(readers), wait_s, slow):
+        if self._wait_for(
+            lambda: readers.complete and not self._awaits_activity(readers), wait_s, slow
+        ):
             return OneReading(self._join(readers))
-        return incomplete(self._join(readers), self._reader.session.progress(), wait_s, readers.readings > 0)
+        return incomplete(
+            self._join(readers), self._reader.session.progress(), wait_s, readers.readings > 0
+        )
 
-    def _wait_for(self, done: Callable[[], bool], wait_s: float, slow: Callable[[str], None] | None) -> bool:
+    def _wait_for(
+        self, done: Callable[[], bool], wait_s: float, slow: Callable[[str], None] | None
+    ) -> bool:
         """Wait until ``done``; False after ``wait_s``."""
         readers = self._readers
         assert readers is not None
@@ -206,7 +224,9 @@ class LocalSource:
             around.host if around is not None else HostSample(),
             readers.interval_s,
             reading.events if new else (),
-            None if self._own_cost is None else self._own_cost.read(self._reader.sm_readers.helper_cost()),
+            None
+            if self._own_cost is None
+            else self._own_cost.read(self._reader.sm_readers.helper_cost()),
             readers.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),
@@ -221,7 +241,11 @@ def _processes(reading: GpusReading, around: HostReading | None) -> tuple[Proces
     host_processes = () if around is None else around.processes
     host_pids = {process.pid for process in host_processes if process.role == "gpu"}
     return (
-        *[unseen(process, NOT_READ_YET) for process in reading.processes if process.pid not in host_pids],
+        *[
+            unseen(process, NOT_READ_YET)
+            for process in reading.processes
+            if process.pid not in host_pids
+        ],
         *host_processes,
     )
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 LEAST_HOST_S = 0.1
 """The least time between two readings of the host and its processes: CPU time is counted in steps of 10 ms, and over
 less its rates are noise (psutil advises as much for its ``cpu_percent``)."""
-_NOT_YET = HostSample(unavailable=dict.fromkeys(HOST_METRICS, "the host is read from the second picture on"))
+_NOT_YET = HostSample(
+    unavailable=dict.fromkeys(HOST_METRICS, "the host is read from the second picture on")
+)
 
 
 class HostReading(Struct, frozen=True):

@@ -24,7 +24,9 @@ class Marked(PassingOn):
     after the end, in a snapshot that only repeats that one.
     """
 
-    def __init__(self, source: Source, *, at_once: bool = False, job_began: float | None = None) -> None:
+    def __init__(
+        self, source: Source, *, at_once: bool = False, job_began: float | None = None
+    ) -> None:
         super().__init__(source)
         self._at_once = at_once
         self._job_began = job_began

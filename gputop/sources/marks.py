@@ -22,7 +22,14 @@ from gputop.model.snapshot import Event
 from gputop.model.steps import StepRow
 from gputop.sources.procfs import names_in
 from gputop.sources.runtime_directories import is_ours, prepare, runtime_directories
-from gputop.sources.step_datagrams import Emptier, StepIntake, bound_socket, datagram_socket, is_steps, received
+from gputop.sources.step_datagrams import (
+    Emptier,
+    StepIntake,
+    bound_socket,
+    datagram_socket,
+    is_steps,
+    received,
+)
 
 MOST_MARK = 1000
 """Characters of a mark."""
@@ -44,7 +51,9 @@ class Sent(Struct, frozen=True):
 class MarkListener:
     """Receives marks and announced steps; ``reason`` says why it cannot."""
 
-    def __init__(self, clock: Callable[[], float] = time.time, job_began: float | None = None) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, job_began: float | None = None
+    ) -> None:
         """``clock`` gives Unix time.
 
         ``job_began`` is the begin of the job whose marks are expected, if any.
@@ -161,7 +170,12 @@ def _owner(path: str) -> str:
 def listeners() -> list[str]:
     """Return the sockets of this user's listeners."""
     ours = filter(is_ours, runtime_directories())
-    return [os.path.join(place, name) for place in ours for name in names_in(place) if name.endswith(".sock")]
+    return [
+        os.path.join(place, name)
+        for place in ours
+        for name in names_in(place)
+        if name.endswith(".sock")
+    ]
 
 
 def _event(data: bytes) -> Event | None:

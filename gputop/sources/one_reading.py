@@ -47,7 +47,9 @@ class OneReading(Struct, frozen=True):
         return {"complete": self.complete, "missing_gpus": to_builtins(self.missing)}
 
 
-def incomplete(snapshot: Snapshot, progress: GpusReading, wait_s: float, read_once: bool) -> OneReading:
+def incomplete(
+    snapshot: Snapshot, progress: GpusReading, wait_s: float, read_once: bool
+) -> OneReading:
     """Return the reading after a timeout, with a notice of missing GPUs.
 
     ``read_once`` says that every GPU was read once already, so that only the second reading is missing.
@@ -81,9 +83,15 @@ def waiting_for(progress: GpusReading, wait_s: float, read_once: bool) -> str:
     """Describe what a command that reads once is waiting for."""
     limit = f"at most {wait_s:g} s"
     if progress.hung:
-        return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {limit}"
+        return (
+            f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; "
+            f"{limit}"
+        )
     if read_once:
         return f"waiting for the driver's second reading; {limit}"
     if progress.chosen:
-        return f"waiting for the driver: {len(progress.gpus)} of {len(progress.chosen)} GPUs read so far; {limit}"
+        return (
+            f"waiting for the driver: {len(progress.gpus)} of {len(progress.chosen)} GPUs read so "
+            f"far; {limit}"
+        )
     return f"waiting for the driver to list its GPUs; {limit}"

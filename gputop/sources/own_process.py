@@ -28,5 +28,7 @@ class OwnCostMeter:
         resident: float | None = None
         with suppress(OSError, ValueError, IndexError):
             # The second number of statm, proc(5).
-            resident = float(int(read_small("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+            resident = float(
+                int(read_small("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            )
         return OwnCost(share, None if first else resident, *(helper or ()))

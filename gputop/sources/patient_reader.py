@@ -30,7 +30,9 @@ class PatientReader:
     hold while it waits for a file system that does not answer. A read that hangs is left behind on its thread.
     """
 
-    def __init__(self, read: Callable[[str], bytes] = read_file, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, read: Callable[[str], bytes] = read_file, patience_s: float = PATIENCE_S
+    ) -> None:
         self._read_file = read
         self._patience_s = patience_s
         self._reading: _Reading | None = None
@@ -39,7 +41,9 @@ class PatientReader:
     @property
     def stuck(self) -> tuple[str, ...]:
         """Return the files whose reading has not returned."""
-        self._stuck = [reading for reading in self._stuck if reading.worker.alive and not reading.came.is_set()]
+        self._stuck = [
+            reading for reading in self._stuck if reading.worker.alive and not reading.came.is_set()
+        ]
         return tuple(reading.path for reading in self._stuck)
 
     def read(self, path: str) -> bytes | None:

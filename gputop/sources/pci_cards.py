@@ -38,9 +38,16 @@ def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
         kind = number_of(f"{folder}/{address}/class", 16)
         if kind is None or kind >> 16 not in (_DISPLAY, _ACCELERATOR):
             continue
-        vendor, device = number_of(f"{folder}/{address}/vendor", 16), number_of(f"{folder}/{address}/device", 16)
+        vendor, device = (
+            number_of(f"{folder}/{address}/vendor", 16),
+            number_of(f"{folder}/{address}/device", 16),
+        )
         if vendor is not None and device is not None:
-            gpu_cards.append(PciCard(address, vendor, device, text_of(f"{folder}/{address}/power/control") == "auto"))
+            gpu_cards.append(
+                PciCard(
+                    address, vendor, device, text_of(f"{folder}/{address}/power/control") == "auto"
+                )
+            )
     return tuple(gpu_cards)
 
 
@@ -61,7 +68,10 @@ def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
     A card with ``power/control`` ``auto`` is switched off when unused: its ``power/runtime_status`` is then
     ``suspended`` (Documentation/ABI/testing/sysfs-devices-power of the kernel). An unreadable state counts as awake.
     """
-    return card.may_sleep and text_of(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status") == "suspended"
+    return (
+        card.may_sleep
+        and text_of(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status") == "suspended"
+    )
 
 
 def card_name(card: PciCard) -> str:

@@ -177,7 +177,11 @@ def _most_open() -> int:
     Half of this process's limit, at most 4096 (a thousand processes).
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _DESCRIPTOR_CEILING if soft == resource.RLIM_INFINITY else min(soft // 2, _DESCRIPTOR_CEILING)
+    return (
+        _DESCRIPTOR_CEILING
+        if soft == resource.RLIM_INFINITY
+        else min(soft // 2, _DESCRIPTOR_CEILING)
+    )
 
 
 def make_room() -> None:

@@ -54,11 +54,25 @@ class Readers:
     """
 
     def __init__(
-        self, options: MachineOptions, reader: MachineReader, publish: Callable[[], object], *, once: bool = False
+        self,
+        options: MachineOptions,
+        reader: MachineReader,
+        publish: Callable[[], object],
+        *,
+        once: bool = False,
     ) -> None:
         """``once`` is for a command that ends after two ticks."""
-        self._interval_s, self._reader, self._publish, self._once = options.interval_s, reader, publish, once
-        self._is_quick, self._fast_until, self._hurried_at = options.is_quick, float("-inf"), float("-inf")
+        self._interval_s, self._reader, self._publish, self._once = (
+            options.interval_s,
+            reader,
+            publish,
+            once,
+        )
+        self._is_quick, self._fast_until, self._hurried_at = (
+            options.is_quick,
+            float("-inf"),
+            float("-inf"),
+        )
         self._have_run: frozenset[int] = frozenset()
         """Processes whose kernels were seen to run."""
         self.interval_s = self._next_s = options.interval_s
@@ -71,7 +85,9 @@ class Readers:
         self._reading_at = time.monotonic()
         self._nvml = self._nvml_thread(reader.session.ticket)
         self._nvml_reads = 0
-        self._proc: Worker[HostReading] = Worker("proc", self._read_host, self._tell, close=reader.close_host)
+        self._proc: Worker[HostReading] = Worker(
+            "proc", self._read_host, self._tell, close=reader.close_host
+        )
         self._proc_asked_at: float | None = None
         self._proc_due = False
         self._lacks_processes = False
@@ -138,7 +154,10 @@ class Readers:
         """Return the age in seconds of each late collector's data."""
         now, limit = time.monotonic(), self._late_s
         ages = {}
-        if self._is_late(self._nvml.busy_since, now) or now - self._reading_at > limit + self._interval_s:
+        if (
+            self._is_late(self._nvml.busy_since, now)
+            or now - self._reading_at > limit + self._interval_s
+        ):
             ages["nvml"] = now - self._reading_at
         if self._is_late(self._proc.busy_since, now):
             ages["proc"] = now - (self._proc.latest_at or self._proc.busy_since or now)
@@ -158,8 +177,14 @@ class Readers:
                 f"/proc does not answer: process data are {old_s:.0f} s old and no evidence; "
                 "is a file system hung under a job?"
             )
-        if self.reading is None and self._nvml.error is None and not self._reader.session.progress().gpus:
-            lines.append(f"NVML has not answered for {time.monotonic() - self._reading_at:.1f} s: is the driver hung?")
+        if (
+            self.reading is None
+            and self._nvml.error is None
+            and not self._reader.session.progress().gpus
+        ):
+            lines.append(
+                f"NVML has not answered for {time.monotonic() - self._reading_at:.1f} s: is the driver hung?"
+            )
         return lines
 
     @property
@@ -192,7 +217,9 @@ class Readers:
         newest = self.newest
         util = {gpu.static.index: gpu.util_pct for gpu in newest.gpus}
         knew_gpus = self.reading is not None
-        return self._reader.read_host(newest.processes, util, knew_gpus=knew_gpus, with_host=self._with_host)
+        return self._reader.read_host(
+            newest.processes, util, knew_gpus=knew_gpus, with_host=self._with_host
+        )
 
     def _turn(self) -> None:
         """Take readings, publish complete ticks, and start due readings."""
@@ -207,7 +234,9 @@ class Readers:
         if now >= self._due:
             # A late thread skips ticks: it never tries to catch up.
             self.interval_s = self._next_s
-            self._next_s = min(FAST_S, self._interval_s) if now < self._fast_until else self._interval_s
+            self._next_s = (
+                min(FAST_S, self._interval_s) if now < self._fast_until else self._interval_s
+            )
             self._due = max(self._due + self._next_s, now)
             self._tick(now)
         if self._proc_due and self._proc.busy_since is None:
@@ -253,7 +282,9 @@ class Readers:
         busy = {gpu.static.index for gpu in reading.gpus if (gpu.util_pct or 0.0) >= RUNS_UTIL}
         run = frozenset(process.pid for process in reading.processes if process.gpu in busy)
         is_first = not run <= self._have_run
-        self._have_run = frozenset(process.pid for process in reading.processes) & (self._have_run | run)
+        self._have_run = frozenset(process.pid for process in reading.processes) & (
+            self._have_run | run
+        )
         return is_first
 
     def _ask_proc(self, now: float) -> None:

@@ -93,7 +93,10 @@ class RecordedSource:
                 self._next = next(self._ahead, None)
             if self._next is not None:
                 # A consumer that cannot keep up plays more slowly; it never has to catch up minutes.
-                self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next[1]) / self.speed
+                self._due = (
+                    max(self._due, now - _MOST_LAG_S)
+                    + self._distance(frame, self._next[1]) / self.speed
+                )
             elif self.playing:
                 self.playing = False
             self._pace.wake()
@@ -187,7 +190,9 @@ class RecordedSource:
         with self._lock:
             self._ahead = ahead
             self._next = chosen
-            self._segment, self.position = (segment, t) if chosen is None else (chosen[0], chosen[1].t)
+            self._segment, self.position = (
+                (segment, t) if chosen is None else (chosen[0], chosen[1].t)
+            )
             self._owed = 1
             self._due = self._clock()
             self._pace.wake()

@@ -71,8 +71,16 @@ class RedactedAccess:
     def _redacted_process(self, process: InspectedProcess) -> InspectedProcess:
         text = self._redactor.text
         stacks = tuple(
-            replace(stack, frames=tuple((name, text(file), line) for name, file, line in stack.frames))
+            replace(
+                stack, frames=tuple((name, text(file), line) for name, file, line in stack.frames)
+            )
             for stack in process.stacks
         )
         threads = tuple(replace(thread, name=text(thread.name)) for thread in process.threads)
-        return replace(process, threads=threads, stacks=stacks, reason=text(process.reason), help=text(process.help))
+        return replace(
+            process,
+            threads=threads,
+            stacks=stacks,
+            reason=text(process.reason),
+            help=text(process.help),
+        )

@@ -14,7 +14,11 @@ def runtime_directories() -> list[str]:
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     private = f"/tmp/gputop-{os.geteuid()}"
-    return [os.path.join(runtime, "gputop"), private] if runtime and os.path.isabs(runtime) else [private]
+    return (
+        [os.path.join(runtime, "gputop"), private]
+        if runtime and os.path.isabs(runtime)
+        else [private]
+    )
 
 
 def login_directories() -> list[str]:
@@ -24,7 +28,11 @@ def login_directories() -> list[str]:
     """
     directories, login = runtime_directories(), f"/run/user/{os.geteuid()}"
     inside = os.path.join(login, "gputop")
-    return [inside, *directories] if inside not in directories and os.path.isdir(login) else directories
+    return (
+        [inside, *directories]
+        if inside not in directories and os.path.isdir(login)
+        else directories
+    )
 
 
 def prepare(directory: str) -> None:
@@ -44,4 +52,8 @@ def is_ours(directory: str) -> bool:
         status = os.lstat(directory)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.geteuid()
+        and not status.st_mode & 0o077
+    )

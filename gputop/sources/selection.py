@@ -46,7 +46,10 @@ _RANGE = re.compile(r"(\d{1,4})-(\d{1,4})", re.ASCII)
 
 
 def choose(
-    gpus: Sequence[GpuStatic], spec: str | None, cuda_visible: str | None, where: str = "this machine"
+    gpus: Sequence[GpuStatic],
+    spec: str | None,
+    cuda_visible: str | None,
+    where: str = "this machine",
 ) -> tuple[int, ...]:
     """Return the positions in ``gpus`` to watch, in order.
 
@@ -79,7 +82,9 @@ def with_gpus(snapshot: Snapshot, uuids: frozenset[str]) -> Snapshot:
     return replace(
         snapshot,
         gpus=gpus,
-        processes=tuple(p for p in snapshot.processes if (p.pid in pids if p.gpu is None else p.gpu in indices)),
+        processes=tuple(
+            p for p in snapshot.processes if (p.pid in pids if p.gpu is None else p.gpu in indices)
+        ),
         events=tuple(e for e in snapshot.events if e.gpu is None or e.gpu in indices),
     )
 
@@ -96,7 +101,11 @@ def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
     for word in words:
         if ends := _RANGE.fullmatch(word):
             first, last = int(ends[1]), int(ends[2])
-            matches = [i for i, gpu in enumerate(gpus) if gpu.index is not None and first <= gpu.index <= last]
+            matches = [
+                i
+                for i, gpu in enumerate(gpus)
+                if gpu.index is not None and first <= gpu.index <= last
+            ]
             if not first <= last or not {first, last} <= {gpus[i].index for i in matches}:
                 raise UsageError(f"--gpus {word}: no such GPUs: {where} has {_existing(gpus)}")
         elif word.isascii() and word.isdigit():
@@ -131,7 +140,9 @@ def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
     for entry in value.split(","):
         word = entry.strip()
         if word.isascii() and word.isdigit():
-            matches = [i for i, gpu in enumerate(gpus) if gpu.mig_parent is None and gpu.index == int(word)]
+            matches = [
+                i for i, gpu in enumerate(gpus) if gpu.mig_parent is None and gpu.index == int(word)
+            ]
         elif word.startswith(("GPU-", "MIG-")):
             matches = [i for i, gpu in enumerate(gpus) if gpu.uuid.startswith(word)]
         else:
@@ -140,4 +151,6 @@ def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
             break
         positions.append(matches[0])
     visible = {gpus[i].uuid for i in positions}
-    return positions + [i for i, gpu in enumerate(gpus) if gpu.mig_parent in visible and i not in positions]
+    return positions + [
+        i for i, gpu in enumerate(gpus) if gpu.mig_parent in visible and i not in positions
+    ]

@@ -20,7 +20,9 @@ MOST_LINES = 50_000
 """Lines that are looked at, a second's worth of which must stay cheap; a server of many models has some thousand."""
 MOST_SERIES = 4096
 """Series of one metric, over models, engines and buckets."""
-_SAMPLE = re.compile(r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*')
+_SAMPLE = re.compile(
+    r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*'
+)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _PARALLEL = ("tp_rank", "pp_rank", "moe_ep_rank")
 """Ranks that work on the same request: where each of them reports, only the first one counts. Of SGLang's queues by
@@ -65,9 +67,15 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
             "kv_cache": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
             "preemptions": ("vllm:num_preemptions_total",),
             "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-            "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+            "prefix_queries": (
+                "vllm:prefix_cache_queries_total",
+                "vllm:gpu_prefix_cache_queries_total",
+            ),
             "first_token": ("vllm:time_to_first_token_seconds",),
-            "between_tokens": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+            "between_tokens": (
+                "vllm:inter_token_latency_seconds",
+                "vllm:time_per_output_token_seconds",
+            ),
         },
     ),
     "sglang": ServerDialect(
@@ -84,7 +92,10 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
             "prefix_hits": ("sglang:cached_tokens_total",),
             "prefix_queries": ("sglang:prompt_tokens_total",),
             "first_token": ("sglang:time_to_first_token_seconds",),
-            "between_tokens": ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+            "between_tokens": (
+                "sglang:inter_token_latency_seconds",
+                "sglang:time_per_output_token_seconds",
+            ),
         },
         counts_at_end=True,
     ),
@@ -92,7 +103,10 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
         ("nv_inference_", "nv_trt_llm_"),
         {
             "requests": ("nv_inference_request_success",),
-            "queue": ("nv_trt_llm_request_metrics{request_type=waiting}", "nv_inference_pending_request_count"),
+            "queue": (
+                "nv_trt_llm_request_metrics{request_type=waiting}",
+                "nv_inference_pending_request_count",
+            ),
             "running": ("nv_trt_llm_request_metrics{request_type=scheduled}",),
             "kv_cache": ("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
             "first_response": ("nv_inference_first_response_histogram_ms",),
@@ -116,7 +130,10 @@ DIALECTS: Mapping[ServerKind, ServerDialect] = {
             "running": ("tgi_batch_current_size",),
         },
         counts_at_end=True,
-        absent={"first_token": "TGI does not time it", "between_tokens": "TGI's mean time includes the prompt's"},
+        absent={
+            "first_token": "TGI does not time it",
+            "between_tokens": "TGI's mean time includes the prompt's",
+        },
     ),
 }
 
@@ -127,7 +144,10 @@ def _published(key: str, name: str) -> str:
 
 
 _KNOWN = {
-    _published(key, name) for dialect in DIALECTS.values() for key, names in dialect.names.items() for name in names
+    _published(key, name)
+    for dialect in DIALECTS.values()
+    for key, names in dialect.names.items()
+    for name in names
 }
 _PREFIXES = tuple(prefix for dialect in DIALECTS.values() for prefix in dialect.prefixes)
 
@@ -158,13 +178,22 @@ def read_page(text: str) -> ServingPage:
     series = _series(text[: text.rfind("\n") + 1].split("\n"))
     if series is None:
         raise PageError("answers, but not with a Prometheus page")
-    kind = next((kind for kind in LABELS if any(name.startswith(DIALECTS[kind].prefixes) for name in series)), None)
+    kind = next(
+        (
+            kind
+            for kind in LABELS
+            if any(name.startswith(DIALECTS[kind].prefixes) for name in series)
+        ),
+        None,
+    )
     if kind is None:
         raise PageError(f"its page has no metrics of {', '.join(LABELS.values())}")
     values: dict[str, float] = {}
     histograms: dict[str, Histogram] = {}
     for key, names in DIALECTS[kind].names.items():
-        samples = next((rows for name in names if (rows := _samples(series, key, name)) is not None), None)
+        samples = next(
+            (rows for name in names if (rows := _samples(series, key, name)) is not None), None
+        )
         if samples is None:
             continue
         if key in HISTOGRAMS:
@@ -209,9 +238,15 @@ def _series(lines: Iterable[str]) -> dict[str, _Samples] | None:
             rows = rows_by_name.setdefault(match[1], [])
             if match[1] in _KNOWN and isfinite(value) and len(rows) < MOST_SERIES:
                 labels = dict(_LABEL.findall(match[2] or ""))
-                if all(labels.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not labels.get("priority"):
+                if all(labels.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not labels.get(
+                    "priority"
+                ):
                     rows.append((labels, value))
-    return {name: rows for name, rows in rows_by_name.items() if rows or name not in _KNOWN} if samples else None
+    return (
+        {name: rows for name, rows in rows_by_name.items() if rows or name not in _KNOWN}
+        if samples
+        else None
+    )
 
 
 def _number(word: str) -> float | None:

@@ -40,14 +40,18 @@ def addresses(text: str, *, typed: bool = False) -> tuple[str, ...]:
         url = checked(address, OPTION, "http://localhost:8000/metrics")
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
-            raise UsageError(f"{OPTION}: leave user and password out of the address: they would stand in lists of "
-                             "processes")  # fmt: skip
+            raise UsageError(
+                f"{OPTION}: leave user and password out of the address: they would stand in lists of "
+                "processes"
+            )
         if typed and not is_loopback(parts.hostname or ""):
             raise UsageError(
                 f"{OPTION} {place_of(url)}: on the command line this machine alone (localhost); another host only by "
                 f'the configuration file: server_url = "http://HOST:PORT/metrics"'
             )
-        urls.append(url if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/metrics")
+        urls.append(
+            url if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/metrics"
+        )
     if len(urls) > MOST_SERVERS:
         raise UsageError(f"{OPTION}: at most {MOST_SERVERS} servers, not {len(urls)}")
     return tuple(dict.fromkeys(urls))

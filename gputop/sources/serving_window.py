@@ -25,7 +25,11 @@ _RATES = {
 }
 _COUNTERS = (*_RATES, "prefix_hits", "prefix_queries")
 """``prefix_…`` are tokens of prompts, and those of them that the prefix cache held."""
-_GAUGES = {"queue": ("queue", 1.0, inf), "running": ("running", 1.0, inf), "kv_cache": ("kv_cache_pct", 100.0, 1.0)}
+_GAUGES = {
+    "queue": ("queue", 1.0, inf),
+    "running": ("running", 1.0, inf),
+    "kv_cache": ("kv_cache_pct", 100.0, 1.0),
+}
 """What holds now: its name in a row, the row's units in one, and the most that can be. ``kv_cache`` is a share."""
 
 
@@ -73,19 +77,35 @@ class ServerWindow:
     def _row(self, begun: float, before: ServingPage, now: float, page: ServingPage) -> ServerRow:
         seconds = now - begun
         has_rate = seconds >= LEAST_S
-        found = {**self._rates(before, page, seconds), **_gauges(page), **_quantiles(before, page, seconds)}
-        columns: dict[str, Any] = {name: figure for name, figure in found.items() if not isinstance(figure, str)}
+        found = {
+            **self._rates(before, page, seconds),
+            **_gauges(page),
+            **_quantiles(before, page, seconds),
+        }
+        columns: dict[str, Any] = {
+            name: figure for name, figure in found.items() if not isinstance(figure, str)
+        }
         reasons = {name: figure for name, figure in found.items() if isinstance(figure, str)}
-        return ServerRow(self.place, page.kind, seconds if has_rate else None, **columns, unavailable=reasons)
+        return ServerRow(
+            self.place, page.kind, seconds if has_rate else None, **columns, unavailable=reasons
+        )
 
-    def _rates(self, before: ServingPage, page: ServingPage, seconds: float) -> dict[str, float | str]:
+    def _rates(
+        self, before: ServingPage, page: ServingPage, seconds: float
+    ) -> dict[str, float | str]:
         """Return rates between two pages, or reasons."""
         dialect, runs = DIALECTS[page.kind], page.values.get("running", 0.0) > 0.0
-        new = {key: page.values[key] - was for key, was in before.values.items() if key in page.values}
+        new = {
+            key: page.values[key] - was for key, was in before.values.items() if key in page.values
+        }
         rates: dict[str, float | str] = {}
         for key, name in _RATES.items():
             if key not in new:
-                rates[name] = _EARLY if key in page.values else dialect.absent.get(key, _unpublished(page.kind))
+                rates[name] = (
+                    _EARLY
+                    if key in page.values
+                    else dialect.absent.get(key, _unpublished(page.kind))
+                )
             elif seconds < LEAST_S:
                 rates[name] = _EARLY
             elif key == "tokens" and (own := self._own_rate(seconds)):
@@ -97,7 +117,9 @@ class ServerWindow:
         if "prefix_hits" not in new or "prefix_queries" not in new:
             rates["prefix_hit_pct"] = _unpublished(page.kind)
         elif seconds < LEAST_S or new["prefix_queries"] <= 0.0:
-            rates["prefix_hit_pct"] = _EARLY if seconds < LEAST_S else f"no prompt in the last {seconds:.0f} s"
+            rates["prefix_hit_pct"] = (
+                _EARLY if seconds < LEAST_S else f"no prompt in the last {seconds:.0f} s"
+            )
         else:
             rates["prefix_hit_pct"] = min(100.0, 100.0 * new["prefix_hits"] / new["prefix_queries"])
         return rates
@@ -143,7 +165,9 @@ def _quantiles(before: ServingPage, page: ServingPage, seconds: float) -> dict[s
             elif seconds < LEAST_S:
                 found[name] = _EARLY
             else:
-                found[name] = quantile(earlier, histogram, share) or f"no request in the last {seconds:.0f} s"
+                found[name] = (
+                    quantile(earlier, histogram, share) or f"no request in the last {seconds:.0f} s"
+                )
     return found
 
 
@@ -154,7 +178,9 @@ def _unpublished(kind: ServerKind) -> str:
 def _restarted(before: ServingPage, after: ServingPage) -> bool:
     """Whether a counter fell, or another server answers."""
     if before.kind != after.kind or any(
-        after.values[key] < value for key, value in before.values.items() if key in _COUNTERS and key in after.values
+        after.values[key] < value
+        for key, value in before.values.items()
+        if key in _COUNTERS and key in after.values
     ):
         return True
     return any(

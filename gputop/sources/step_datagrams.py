@@ -47,7 +47,9 @@ def datagram(row: StepRow) -> bytes:
         row.rank, row.gpu, row.name, row.count,
         *(float(f"{t:.6g}") for t in (row.sum_s, row.min_s, row.max_s, row.p50_s, row.p99_s)),
     )  # fmt: skip
-    optional = {key: value for key, name in _BESIDE.items() if (value := getattr(row, name)) is not None}
+    optional = {
+        key: value for key, name in _BESIDE.items() if (value := getattr(row, name)) is not None
+    }
     message = {"k": _KIND, **dict(zip(_KEYS, values, strict=True)), **optional}
     return json.dumps(message, separators=(",", ":")).encode("ascii")
 
@@ -62,7 +64,9 @@ def scoped_run(run: str, pid: int, uid: int) -> str:
         identity = job_identity(cgroup_text(f"/proc/{pid}"))
     except OSError:
         identity = JobIdentity()
-    return digest(run, str(uid), *(str(name and name.words) for name in (identity.job, identity.container)))
+    return digest(
+        run, str(uid), *(str(name and name.words) for name in (identity.job, identity.container))
+    )
 
 
 class StepIntake:
@@ -85,7 +89,9 @@ class StepIntake:
         row = _row(data, pid) if pid > 0 and len(data) <= MOST_DATAGRAM else None
         if row is None or not self._is_its_turn(pid) or len(self._rows) >= MOST_ROWS:
             return False
-        self._rows.append(row if row.run is None else replace(row, run=self._scoped(row.run, pid, uid)))
+        self._rows.append(
+            row if row.run is None else replace(row, run=self._scoped(row.run, pid, uid))
+        )
         return True
 
     def _scoped(self, run: str, pid: int, uid: int) -> str:
@@ -105,7 +111,11 @@ class StepIntake:
         allowance = self._heard.get(pid)
         if allowance is None:
             if len(self._heard) >= MOST_SENDERS:
-                self._heard = {sender: left for sender, left in self._heard.items() if now - left.t < FORGOTTEN_S}
+                self._heard = {
+                    sender: left
+                    for sender, left in self._heard.items()
+                    if now - left.t < FORGOTTEN_S
+                }
                 if len(self._heard) >= MOST_SENDERS:
                     return False
             allowance = self._heard[pid] = _Allowance(now)
@@ -167,7 +177,9 @@ class Emptier:
 
 def datagram_socket() -> socket.socket:
     """Create a non-blocking Unix datagram socket."""
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    return socket.socket(
+        socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    )
 
 
 def bound_socket(path: str, mode: int) -> socket.socket:
@@ -190,7 +202,11 @@ def received(receiver: socket.socket, limit_bytes: int) -> tuple[bytes, int, int
     """
     data, ancillary, _, _ = receiver.recvmsg(limit_bytes, _ANCILLARY)
     for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(content) >= _CREDENTIALS.size:
+        if (
+            level == socket.SOL_SOCKET
+            and kind == socket.SCM_CREDENTIALS
+            and len(content) >= _CREDENTIALS.size
+        ):
             pid, uid, _ = _CREDENTIALS.unpack_from(content)
             return data, pid, uid
     return data, 0, 0

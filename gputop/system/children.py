@@ -96,7 +96,10 @@ def our_program(module: str, *words: str) -> list[str]:
     # A folder that was deleted holds nothing to import.
     with suppress(OSError):
         left_out.add(os.getcwd())
-    path = [_PACKAGE, *(folder for folder in sys.path if os.path.isabs(folder) and folder not in left_out)]
+    path = [
+        _PACKAGE,
+        *(folder for folder in sys.path if os.path.isabs(folder) and folder not in left_out),
+    ]
     die = _DIE_WITH_PARENT.format(parent=os.getpid())
     code = f"import sys; sys.path[:] = {path!r}{die}{_RUN_MAIN.format(module=module)}"
     return [sys.executable, "-I", "-c", code, *words]
@@ -144,9 +147,16 @@ def start(
     No key of our terminal reaches it, and ``end`` ends all that it has started. Raises OSError.
     """
     return subprocess.Popen(
-        command, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=0, pass_fds=pass_fds,
-        env=environment.variables, cwd=environment.folder, start_new_session=True,
-    )  # fmt: skip
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        bufsize=0,
+        pass_fds=pass_fds,
+        env=environment.variables,
+        cwd=environment.folder,
+        start_new_session=True,
+    )
 
 
 def finished(
@@ -170,9 +180,14 @@ async def started(command: Sequence[str], environment: ProgramEnvironment) -> Pr
     import asyncio
 
     return await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, stderr=PIPE,
-        env=environment.variables, cwd=environment.folder, start_new_session=True,
-    )  # fmt: skip
+        *command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment.variables,
+        cwd=environment.folder,
+        start_new_session=True,
+    )
 
 
 def in_our_place(command: Sequence[str], before_exec: Callable[[], None]) -> Child:

@@ -40,7 +40,9 @@ class ProgramGone(Exception):
 class Dialogue(Generic[T]):
     """The asking side; ``close`` it in any case."""
 
-    def __init__(self, command: Sequence[str], environment: ProgramEnvironment, message: Any) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: ProgramEnvironment, message: Any
+    ) -> None:
         """Start the program, which sends messages of this type. Raises OSError."""
         self._child = start(command, environment, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         pipes = (self._child.stdin, self._child.stdout, self._child.stderr)
@@ -114,8 +116,16 @@ class Dialogue(Generic[T]):
             return "has closed its output"
         if select.select([self._err], [], [], 0.0)[0]:
             self._keep_errors()
-        lines = [line.strip() for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
-        return f"{how_it_ended(status)} ({lines[-1][:200]})" if lines and status >= 0 else how_it_ended(status)
+        lines = [
+            line.strip()
+            for line in self._errors.decode(errors="replace").splitlines()
+            if line.strip()
+        ]
+        return (
+            f"{how_it_ended(status)} ({lines[-1][:200]})"
+            if lines and status >= 0
+            else how_it_ended(status)
+        )
 
 
 _output = threading.Lock()

@@ -21,7 +21,12 @@ def limit_reached(error: BaseException) -> str | None:
         return NO_THREAD
     if NO_FILE in text:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return f"no file can be opened: the limit on open files is reached, {most} for a process (ulimit -n)"
+        return (
+            f"no file can be opened: the limit on open files is reached, {most} for a process "
+            "(ulimit -n)"
+        )
     if isinstance(error, MemoryError) or NO_MEMORY in text:
-        return "no memory is left in this machine, for this control group or for a process (ulimit -v)"
+        return (
+            "no memory is left in this machine, for this control group or for a process (ulimit -v)"
+        )
     return None

@@ -42,9 +42,13 @@ def load_plain(path: str) -> Any:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LARGEST_FILE:
-            raise NotPlain(f"is larger than {LARGEST_FILE >> 30} GiB: record fewer entries (max_entries)")
+            raise NotPlain(
+                f"is larger than {LARGEST_FILE >> 30} GiB: record fewer entries (max_entries)"
+            )
         if file.read(1) != b"\x80":
-            raise NotPlain("is no pickle: a snapshot is what torch.cuda.memory._dump_snapshot writes")
+            raise NotPlain(
+                "is no pickle: a snapshot is what torch.cuda.memory._dump_snapshot writes"
+            )
         file.seek(0)
         try:
             with _bounded(BYTES_A_BYTE * size + BYTES_MORE):

@@ -57,7 +57,9 @@ def read_most(file: BinaryIO, limit: int) -> bytes:
     data, end = bytearray(), time.monotonic() + PIPE_S
     while len(data) < limit:
         if not select([pipe], (), (), max(0.0, end - time.monotonic()))[0]:
-            raise TimeoutError(0, f"it is a pipe, and its writer has not finished within {PIPE_S:g} s")
+            raise TimeoutError(
+                0, f"it is a pipe, and its writer has not finished within {PIPE_S:g} s"
+            )
         piece = os.read(pipe, limit - len(data))
         if not piece:
             break

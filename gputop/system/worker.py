@@ -54,7 +54,13 @@ class Worker(Generic[T]):
         """Since when a turn is under way or asked for, in monotonic seconds; None while none is."""
         self.stopping = threading.Event()
         """For work that waits: set once it shall end."""
-        self._name, self._work, self._done, self._again, self._close = name, work, done, again, close
+        self._name, self._work, self._done, self._again, self._close = (
+            name,
+            work,
+            done,
+            again,
+            close,
+        )
         self._asked = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -68,7 +74,9 @@ class Worker(Generic[T]):
             return
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name=f"gputop-{self._name}", daemon=True)
+                thread = threading.Thread(
+                    target=self._run, name=f"gputop-{self._name}", daemon=True
+                )
                 thread.start()
                 self._thread = thread
         if self.busy_since is None:

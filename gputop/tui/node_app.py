@@ -95,7 +95,11 @@ class NodeView(LiveRows):
         if target.kind in ("gpu", "process"):
             self._main.change(**{target.kind: target.key})
             if opens:
-                (self._main.press_gpu_details if target.kind == "gpu" else self._main.open_process)()
+                (
+                    self._main.press_gpu_details
+                    if target.kind == "gpu"
+                    else self._main.open_process
+                )()
         elif target.kind == "key" and target.key is not None:
             await self.run_action(f"app.act('{target.key}')")
         elif target.kind == "count" and target.key == WASTE:
@@ -105,8 +109,12 @@ class NodeView(LiveRows):
         elif target.kind == "time":
             label, columns, begin, end = cast("tuple[int, int, float, float]", target.key)
             share = (event.screen_x - label + 0.5) / columns
-            self._main.play_on(lambda player: player.seek(begin + max(0.0, min(1.0, share)) * (end - begin)))
-        elif target.kind == "header" and (column := column_at(event.screen_x, self.size.width, view.columns)):
+            self._main.play_on(
+                lambda player: player.seek(begin + max(0.0, min(1.0, share)) * (end - begin))
+            )
+        elif target.kind == "header" and (
+            column := column_at(event.screen_x, self.size.width, view.columns)
+        ):
             self._main.change(sort=column, inverted=column == view.sort and not view.inverted)
 
 
@@ -183,7 +191,10 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         frame, interval_s = self.playback.newest, self.playback.interval_s
         if frame is None or self.playback.shows_past:
             return False
-        shown, self._shown_verdicts = self._shown_verdicts, [(d.uuid, d.verdict) for d in frame.diagnoses]
+        shown, self._shown_verdicts = (
+            self._shown_verdicts,
+            [(d.uuid, d.verdict) for d in frame.diagnoses],
+        )
         is_soon = self._clock() - self._painted < DRAWN_AFTER * interval_s
         return is_soon and frame.snapshot.interval_s < interval_s and shown == self._shown_verdicts
 
@@ -229,7 +240,9 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
             from gputop.paint.replay_bar import shown_keys
 
             self.view = replace(self.view, past_keys=shown_keys(self.keys))
-        self.set_keymap(keymap((*KEYS, *REPLAY_KEYS, *PAGE_KEYS), (*self.keys, *self.page_keys.values())))
+        self.set_keymap(
+            keymap((*KEYS, *REPLAY_KEYS, *PAGE_KEYS), (*self.keys, *self.page_keys.values()))
+        )
 
     def _show_secrets(self, shows: bool) -> None:
         """Show or mask secrets on command lines.

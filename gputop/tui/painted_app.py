@@ -41,7 +41,14 @@ def bindings(keys: Iterable[Key]) -> list[BindingType]:
     queue first, and those typed right after one that opens a prompt would be lost there.
     """
     return [
-        Binding(key.keys or f"unbound_{key.id}", _action(key), key.does, id=key.id, show=False, priority=True)
+        Binding(
+            key.keys or f"unbound_{key.id}",
+            _action(key),
+            key.does,
+            id=key.id,
+            show=False,
+            priority=True,
+        )
         for key in keys
     ]
 
@@ -59,7 +66,11 @@ def keymap(usual: Iterable[Key], now: Iterable[Key]) -> dict[str, str]:
     """
     usual, keys = tuple(usual), {key.id: key.keys for key in now}
     changed = {name for key in usual if keys[key.id] != key.keys for name in key.keys.split(",")}
-    return {key.id: keys[key.id] or f"unbound_{key.id}" for key in usual if changed & {*key.keys.split(",")}}
+    return {
+        key.id: keys[key.id] or f"unbound_{key.id}"
+        for key in usual
+        if changed & {*key.keys.split(",")}
+    }
 
 
 ALWAYS = frozenset(("interrupt", "suspend", "palette"))
@@ -128,7 +139,9 @@ class PaintedApp(App[int], Generic[Shown]):
             # The guard calls from its own thread: only ask the loop to leave.
             loop = asyncio.get_running_loop()
             self.guard.leave_by(
-                lambda status: loop.call_soon_threadsafe(partial(self.exit, status, return_code=status))
+                lambda status: loop.call_soon_threadsafe(
+                    partial(self.exit, status, return_code=status)
+                )
             )
 
     def leave(self) -> None:
@@ -259,6 +272,8 @@ class PaintedApp(App[int], Generic[Shown]):
             return
         # What ends the program comes last: Enter in the palette that has just opened takes the first.
         for key in sorted(self.offered(), key=lambda key: key.id in ENDING):
-            yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
+            yield SystemCommand(
+                key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')")
+            )
         for words, does in self.choices():
             yield SystemCommand(words, "", does)

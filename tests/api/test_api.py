@@ -25,7 +25,10 @@ from tests.support.watched import GIB, NOW, Scripted, Watched, snapshot
 
 
 def test_the_public_names_and_their_arguments_stay() -> None:
-    found = {name: str(inspect.signature(getattr(gputop, name))).partition(" ->")[0] for name in gputop._HOMES}
+    found = {
+        name: str(inspect.signature(getattr(gputop, name))).partition(" ->")[0]
+        for name in gputop._HOMES
+    }
     assert {"frames", "load", "mark", "snapshot", "trace", "watch"} <= set(found)
     assert set(gputop.__all__) == {*found, "__version__"}
     names = [p.replace("'", "") for p in inspect.signature(gputop.watch).parameters]
@@ -45,7 +48,11 @@ def test_the_public_names_and_their_arguments_stay() -> None:
 def test_a_watch_gives_means_verdicts_and_a_summary_in_three_forms(tmp_path: Path) -> None:
     watched = Watched(record=str(tmp_path / "run.gputop.jsonl.gz"), name="train <b>", price=2.0)
     with watched.watch as w:
-        watched.show(snapshot(NOW), snapshot(NOW + 1, util=70.0), snapshot(NOW + 2, util=70.0, repeats=("nvml",)))
+        watched.show(
+            snapshot(NOW),
+            snapshot(NOW + 1, util=70.0),
+            snapshot(NOW + 2, util=70.0, repeats=("nvml",)),
+        )
         found = w.metrics()
         assert found["gputop/gpu0/util_pct"] == 80.0, "what is repeated is no sample"
         assert found["gputop/cpu_pct"] == 50.0
@@ -63,13 +70,20 @@ def test_a_watch_gives_means_verdicts_and_a_summary_in_three_forms(tmp_path: Pat
     data = summary.to_dict()
     assert (data["schema"], data["frames"], data["memory"][0]["headroom_bytes"]) == (1, 5, 60 * GIB)
     page = summary._repr_html_()
-    assert page.startswith("<iframe srcdoc=") and "sandbox" in page and "<b>" not in page and "<script" not in page
+    assert (
+        page.startswith("<iframe srcdoc=")
+        and "sandbox" in page
+        and "<b>" not in page
+        and "<script" not in page
+    )
     frames = list(gputop.load(tmp_path / "run.gputop.jsonl.gz"))
     assert [frame.snapshot.t for frame in frames] == [NOW, NOW + 1, NOW + 2, NOW + 3, NOW + 12]
     assert report_recording(str(tmp_path / "run.gputop.jsonl.gz")).command == "train <b>"
 
 
-def test_without_a_driver_the_loop_goes_on_and_one_line_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_driver_the_loop_goes_on_and_one_line_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     source = Scripted(SourceError("no NVIDIA driver found: install it"))
     with caplog.at_level(logging.WARNING, "gputop"), gputop.watch(source=source) as w:
         w._watcher._has_first_frame.wait(10.0)
@@ -89,7 +103,12 @@ def test_without_a_driver_the_loop_goes_on_and_one_line_says_why(caplog: pytest.
 
 
 def test_bad_words_are_told_at_once_and_a_bad_interval_is_not_worth_a_training(caplog: Any) -> None:
-    for given in ({"metrics": "some"}, {"ranks": "2"}, {"log_thread": "mine"}, {"interval": 0.0, "strict": True}):
+    for given in (
+        {"metrics": "some"},
+        {"ranks": "2"},
+        {"log_thread": "mine"},
+        {"interval": 0.0, "strict": True},
+    ):
         with pytest.raises(ValueError, match="must be"):
             gputop.watch(**given)
     with pytest.raises(TypeError, match="cannot log to int"):
@@ -120,7 +139,9 @@ def test_loggers_run_on_the_training_thread_at_a_step() -> None:
     assert len([key for key in got[0] if "/gpu0/" in key]) <= 8
 
 
-def test_nested_watches_share_one_thread_and_a_new_cell_takes_the_place(caplog: pytest.LogCaptureFixture) -> None:
+def test_nested_watches_share_one_thread_and_a_new_cell_takes_the_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     outer, inner = Watched(), Watched()
     # One of a test before may still be ending.
     others = set(threading.enumerate())
@@ -144,7 +165,9 @@ def test_one_process_of_a_node_samples_and_the_others_say_who_does() -> None:
     assert (third.samples, third.rank) == (False, 11) and "local rank 0" in (third.reason or "")
     assert not role_of("0", {"RANK": "8", "LOCAL_RANK": "0"}).samples
     assert role_of("all", {"RANK": "8", "LOCAL_RANK": "3"}).samples
-    assert role_of("node", {"LOCAL_RANK": "-1"}).samples, "transformers' way to say that there is none"
+    assert role_of("node", {"LOCAL_RANK": "-1"}).samples, (
+        "transformers' way to say that there is none"
+    )
     with pytest.raises(ValueError):
         gputop.watch(ranks="some")  # type: ignore[arg-type]
 
@@ -163,15 +186,21 @@ def test_mine_are_the_gpus_on_which_this_job_holds_a_context() -> None:
     assert len(taken[-1][0].gpus) == 2
 
 
-def test_a_visible_gpu_on_which_only_another_works_is_not_the_job_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visible_gpu_on_which_only_another_works_is_not_the_job_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     _, gpus = opened(gputop.watch()._options, role_of("node", {}))
     assert gpus is not None
-    assert [gpus.take(snapshot(NOW + i, pid=1)) for i in range(FOREIGN_FRAMES + 1)] == [[]] * (FOREIGN_FRAMES + 1)
+    assert [gpus.take(snapshot(NOW + i, pid=1)) for i in range(FOREIGN_FRAMES + 1)] == [[]] * (
+        FOREIGN_FRAMES + 1
+    )
     assert gpus.take(snapshot(NOW + 9, pid=os.getpid()))
 
 
-def test_users_own_calls_that_raise_are_left_out_and_the_watch_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_users_own_calls_that_raise_are_left_out_and_the_watch_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     source = Scripted()
 
     def fails(_frame: object) -> None:

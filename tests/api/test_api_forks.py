@@ -20,7 +20,9 @@ def program(nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> Any:
     return program_on(nvml_scenario(gpus=2), tmp_path)
 
 
-def test_five_hundred_forks_while_it_samples_never_hang_and_their_children_are_inert(program: Any) -> None:
+def test_five_hundred_forks_while_it_samples_never_hang_and_their_children_are_inert(
+    program: Any,
+) -> None:
     found = said(
         program(
             """
@@ -50,7 +52,9 @@ def test_five_hundred_forks_while_it_samples_never_hang_and_their_children_are_i
     assert found == [0, True]
 
 
-def test_a_child_forked_from_a_program_on_cuda_asks_no_driver_and_writes_nothing(program: Any, tmp_path: Path) -> None:
+def test_a_child_forked_from_a_program_on_cuda_asks_no_driver_and_writes_nothing(
+    program: Any, tmp_path: Path
+) -> None:
     """CUDA does not survive a fork, and NVML's session is the parent's: whatever a loader's worker calls on its watch,
     and its end, must touch neither, nor the recording."""
     build_cuda(tmp_path)

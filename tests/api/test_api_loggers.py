@@ -62,18 +62,24 @@ class Flow:
 def test_any_logger_gets_numbers_and_verdicts_in_its_own_way() -> None:
     run, board, flow, calls = Wandb(), Board(), Flow(), []
     numbers, texts = {"gputop/gpu0/util_pct": 90.0}, {"gputop/gpu0/verdict": "working"}
-    for logger in loggers_of([run.log, board, flow, lambda given, step: calls.append((given, step))]):
+    for logger in loggers_of(
+        [run.log, board, flow, lambda given, step: calls.append((given, step))]
+    ):
         logger.log(numbers, texts, 12)
         logger.log(numbers, {}, 40)
     run.log({"loss": 1.0})
-    assert run.rows == [{**numbers, "gputop/step": 40, "loss": 1.0}, {}], "into the row that the loop ends"
+    assert run.rows == [{**numbers, "gputop/step": 40, "loss": 1.0}, {}], (
+        "into the row that the loop ends"
+    )
     assert run.summary == texts and run.axes == [("gputop/*", "gputop/step")]
     assert board.got == {"gputop/gpu0/util_pct": (90.0, 40), "gputop/gpu0/verdict": ("working", 12)}
     assert flow.got == [(numbers, 12), ("gputop.gpu0.verdict", "working"), (numbers, 40)]
     assert calls == [(numbers, 12), (numbers, 40)]
 
 
-def test_a_logger_that_raises_or_is_slow_is_told_of_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logger_that_raises_or_is_slow_is_told_of_once_and_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def raises(_numbers: object, _step: object) -> None:
         raise ValueError("no\x1b[31m room")
 
@@ -107,10 +113,16 @@ class Mlflow:
         return run_id and SimpleNamespace(info=SimpleNamespace(run_id=run_id))
 
     def MlflowClient(self) -> Any:
-        return SimpleNamespace(set_tag=lambda run_id, key, text: self.got[run_id].append((key, text)))
+        return SimpleNamespace(
+            set_tag=lambda run_id, key, text: self.got[run_id].append((key, text))
+        )
 
-    def log_metrics(self, numbers: dict[str, float], step: int | None = None, run_id: str | None = None) -> None:
-        self.got.setdefault(run_id or getattr(self._runs, "id", "a stray run"), []).append((numbers, step))
+    def log_metrics(
+        self, numbers: dict[str, float], step: int | None = None, run_id: str | None = None
+    ) -> None:
+        self.got.setdefault(run_id or getattr(self._runs, "id", "a stray run"), []).append(
+            (numbers, step)
+        )
 
     def set_tag(self, key: str, text: str) -> None:
         self.got.setdefault(getattr(self._runs, "id", "a stray run"), []).append((key, text))
@@ -121,7 +133,9 @@ def test_what_another_thread_logs_to_mlflow_goes_into_the_run_that_was_active() 
     flow = Mlflow()
     flow.start_run()
     (logger,) = loggers_of(flow)
-    thread = threading.Thread(target=logger.log, args=({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, 0))
+    thread = threading.Thread(
+        target=logger.log, args=({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, 0)
+    )
     thread.start()
     thread.join()
     assert flow.got == {"mine": [({"a": 1.0}, 0), ("gputop.gpu0.verdict", "working")]}
@@ -132,7 +146,9 @@ def test_a_watch_made_before_the_run_of_mlflow_begins_none_and_keeps_its_texts()
     (logger,) = loggers_of(flow)
 
     def log_on_the_watch_s_thread(step: int) -> None:
-        thread = threading.Thread(target=logger.log, args=({"a": 1.0}, {"v": "working"} if step == 0 else {}, step))
+        thread = threading.Thread(
+            target=logger.log, args=({"a": 1.0}, {"v": "working"} if step == 0 else {}, step)
+        )
         thread.start()
         thread.join()
 
@@ -150,10 +166,14 @@ def test_a_run_to_which_nobody_else_logs_is_told_of_once(caplog: pytest.LogCaptu
     for step in range(9):
         logger.log({"gputop/cpu_pct": float(step), "batch_size": 4.0}, {}, step)
     assert caplog.text.count("the loop has logged nothing to the W&B run") == 1
-    assert run.rows == [{"gputop/cpu_pct": 8.0, "batch_size": 4.0, "gputop/step": 8}], "its own rows may come yet"
+    assert run.rows == [{"gputop/cpu_pct": 8.0, "batch_size": 4.0, "gputop/step": 8}], (
+        "its own rows may come yet"
+    )
 
 
-def test_a_loop_that_hands_its_loss_to_step_alone_has_a_row_for_each_interval(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loop_that_hands_its_loss_to_step_alone_has_a_row_for_each_interval(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     run = Wandb()
     (logger,) = loggers_of(run.log)
     for step in range(4):
@@ -161,7 +181,10 @@ def test_a_loop_that_hands_its_loss_to_step_alone_has_a_row_for_each_interval(ca
     assert [row["loss"] for row in run.rows] == [0.0, 1.0, 2.0, 3.0] and caplog.text == ""
     run.log({"accuracy": 1.0})
     logger.log({"loss": 4.0}, {}, 4)
-    assert run.rows[3] == {"loss": 3.0, "gputop/step": 3, "accuracy": 1.0} and run.rows[4]["loss"] == 4.0
+    assert (
+        run.rows[3] == {"loss": 3.0, "gputop/step": 3, "accuracy": 1.0}
+        and run.rows[4]["loss"] == 4.0
+    )
 
 
 @pytest.mark.parametrize("way", ["log", "module"])

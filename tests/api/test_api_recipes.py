@@ -16,7 +16,11 @@ from tests.support.command import ran
 
 ROOT = Path(__file__).parents[2]
 RECIPES = dict(
-    re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.M | re.S)
+    re.findall(
+        r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```",
+        (ROOT / "docs/api.md").read_text(),
+        re.M | re.S,
+    )
 )
 NEEDS = {
     "A plain loop": "", "DDP": "torch", "Lightning": "lightning", "Transformers": "transformers", "Keras": "keras",
@@ -36,9 +40,12 @@ def test_there_are_ten_recipes_and_each_is_run() -> None:
 @pytest.mark.slow
 @pytest.mark.nvml
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.weekly) if name in SELDOM else name for name in NEEDS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.weekly) if name in SELDOM else name for name in NEEDS],
 )
-def test_a_recipe_runs_as_it_stands(name: str, nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> None:
+def test_a_recipe_runs_as_it_stands(
+    name: str, nvml_scenario: Callable[..., Scenario], tmp_path: Path
+) -> None:
     needs = NEEDS[name]
     if needs and importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed: pip install '.[integrations]'")
@@ -57,6 +64,8 @@ def test_a_recipe_runs_as_it_stands(name: str, nvml_scenario: Callable[..., Scen
     assert done.returncode == 0, done.stderr[-3000:]
     assert "gputop: the GPUs are not watched" not in done.stderr
     if name == "A plain loop":
-        assert "Steps (baseline): 79 of" in done.stdout and os.path.exists(tmp_path / "run.gputop.jsonl.gz")
+        assert "Steps (baseline): 79 of" in done.stdout and os.path.exists(
+            tmp_path / "run.gputop.jsonl.gz"
+        )
     if name == "DDP":
         assert "39 of" in done.stdout

@@ -61,8 +61,12 @@ def test_what_a_step_waited_is_known_only_where_every_step_says_it() -> None:
         return clock.ended()
 
     first = waits((1.0, 9.0, 0.1), (1.5, 0.2, 0.1), (2.0, 0.7, None))
-    assert first.wait_s == pytest.approx(0.7), "the first end begins a step, and none is waited in for longer than it"
-    assert first.lengths == [0.5, 0.5] and first.data_wait_s is None, "one of the steps does not say it"
+    assert first.wait_s == pytest.approx(0.7), (
+        "the first end begins a step, and none is waited in for longer than it"
+    )
+    assert first.lengths == [0.5, 0.5] and first.data_wait_s is None, (
+        "one of the steps does not say it"
+    )
     second = waits((2.5, 0.2, 0.1), (3.0, None, 0.2))
     assert second == EndedSteps([0.5, 0.5], None, pytest.approx(0.3))
     assert waits((3.5, 0.2, 0.1), (4.0, None, None)) == EndedSteps([0.5, 0.5])
@@ -75,7 +79,9 @@ def test_what_a_step_waited_is_known_only_where_every_step_says_it() -> None:
     means = FrameMeans("few")
     means.add_steps(row)
     told = means.take()
-    assert (told["gputop/step_wait_ms"], told["gputop/step_data_wait_ms"]) == pytest.approx((350.0, 150.0))
+    assert (told["gputop/step_wait_ms"], told["gputop/step_data_wait_ms"]) == pytest.approx(
+        (350.0, 150.0)
+    )
 
 
 def tail_of(*ended: EndedSteps) -> Any:
@@ -88,7 +94,9 @@ def tail_of(*ended: EndedSteps) -> Any:
 def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much() -> None:
     found = tail_of(EndedSteps([0.4, 0.4], None, 0.1), EndedSteps([0.4]))
     assert (found.data_wait_s, found.data_wait_pct) == pytest.approx((0.05, 12.5))
-    assert found.data_words.startswith("waits 50.0 ms of each step for its batch (12 %); gputop loader finds")
+    assert found.data_words.startswith(
+        "waits 50.0 ms of each step for its batch (12 %); gputop loader finds"
+    )
     little = tail_of(EndedSteps([0.4], None, 0.01))
     assert little.data_words == "waits 10.0 ms of each step for its batch (2 %)"
     assert tail_of(EndedSteps([0.4])).data_words == ""
@@ -97,11 +105,19 @@ def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much
     assert waits.wait_words == "waits 40.0 ms of each step for others (40 %)"
 
 
-def test_a_wait_for_batches_is_the_sum_of_the_fetches_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_batches_is_the_sum_of_the_fetches_of_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     monkeypatch.setattr(shared, "perf_counter", lambda: now[0])
     wait = BatchWait()
-    for hook, at in ((wait.end, 0.5), (wait.begin, 1.0), (wait.begin, 3.0), (wait.end, 3.25), (wait.end, 9.0)):
+    for hook, at in (
+        (wait.end, 0.5),
+        (wait.begin, 1.0),
+        (wait.begin, 3.0),
+        (wait.end, 3.25),
+        (wait.end, 9.0),
+    ):
         now[0] = at
         hook()
     assert wait.take() == 0.25 and wait.take() is None, "the last begin counts, and the first end"
@@ -111,7 +127,9 @@ def test_a_wait_for_batches_is_the_sum_of_the_fetches_of_a_step(monkeypatch: pyt
     assert wait.take() == 0.75, "a step of two batches"
 
 
-def test_torchs_hook_counts_the_first_optimizer_and_is_never_added_under_torchs_hands(monkeypatch: Any) -> None:
+def test_torchs_hook_counts_the_first_optimizer_and_is_never_added_under_torchs_hands(
+    monkeypatch: Any,
+) -> None:
     class Handle:
         removed = False
 
@@ -160,7 +178,9 @@ def test_slow_steps_are_told() -> None:
     assert steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
 
 
-def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(tmp_path: Path) -> None:
+def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "run.gputop.jsonl"
     watched = Watched(record=str(path))
     with watched.watch as w:
@@ -173,4 +193,8 @@ def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(tm
     frames = list(gputop.load(path))
     assert sum(row.count for frame in frames for row in frame.snapshot.steps) == steps.steps
     first, last = frames[0].snapshot, frames[-1].snapshot
-    assert last.repeats == ("nvml", "proc") and last.t >= first.t and last.gpus[0].util_pct == first.gpus[0].util_pct
+    assert (
+        last.repeats == ("nvml", "proc")
+        and last.t >= first.t
+        and last.gpus[0].util_pct == first.gpus[0].util_pct
+    )

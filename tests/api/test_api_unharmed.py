@@ -23,7 +23,9 @@ def test_whatever_is_raised_on_the_watchs_own_thread_stays_there(
         calls.append(frame)
         raise error
 
-    with gputop.watch(source=source, gpus="all", on_frame=fails, log=fails, log_every=0.0, log_thread="own") as w:
+    with gputop.watch(
+        source=source, gpus="all", on_frame=fails, log=fails, log_every=0.0, log_thread="own"
+    ) as w:
         assert source.started.wait(10.0)
         for i in range(3):
             source.waiting.append(snapshot(NOW + i))
@@ -45,8 +47,12 @@ def test_a_watch_that_is_used_twice_begins_anew() -> None:
                 w.step(i)
                 time.sleep(0.002)
         summary = w.summary()
-        logged.append((summary.report.frames, summary.steps.count if summary.steps else 0, summary.reason))
-        assert summary.rates is not None and summary.rates.samples_per_s, "what a step does was said of each"
+        logged.append(
+            (summary.report.frames, summary.steps.count if summary.steps else 0, summary.reason)
+        )
+        assert summary.rates is not None and summary.rates.samples_per_s, (
+            "what a step does was said of each"
+        )
     assert logged == [(2, 3, None), (2, 4, None)]
 
 
@@ -69,14 +75,18 @@ def test_tensors_are_logged_as_numbers_and_their_graphs_are_not_kept() -> None:
     got: list[dict[str, float]] = []
     watched = Watched(log=lambda numbers, _step: got.append(numbers), log_every=0.0)
     with watched.watch as w:
-        w.step(1, loss=Tensor(0.25, graph=object()), several=Tensor(1.0, values=2), text="no number")  # type: ignore[arg-type]
+        w.step(
+            1, loss=Tensor(0.25, graph=object()), several=Tensor(1.0, values=2), text="no number"
+        )  # type: ignore[arg-type]
         assert w._watcher.log.scalars["loss"].graph is None  # type: ignore[attr-defined]
         watched.show(snapshot(NOW))
     assert got[-1]["loss"] == 0.25 and type(got[-1]["loss"]) is float
     assert not {"several", "text"} & set(got[-1])
 
 
-def test_values_that_are_no_times_or_amounts_do_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+def test_values_that_are_no_times_or_amounts_do_not_end_the_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert gputop.watch("x")._options.interval == 1.0  # type: ignore[arg-type]
     assert "interval must be 0.05 to 3600 seconds, not 'x'" in caplog.text
     with pytest.raises(ValueError, match="log_every must be in seconds, not 'x'"):
@@ -117,7 +127,9 @@ class _Group:
         return self.rank
 
 
-def test_a_child_is_watched_where_it_is_a_rank_and_never_where_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_is_watched_where_it_is_a_rank_and_never_where_it_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import sys
     from types import SimpleNamespace
 
@@ -128,13 +140,20 @@ def test_a_child_is_watched_where_it_is_a_rank_and_never_where_it_loads(monkeypa
         monkeypatch.setitem(sys.modules, "torch.utils.data", worker)
 
     child()
-    assert unwatched_child({}, children=False) == NO_RANK and unwatched_child({}, children=True) is None
     assert (
-        unwatched_child({"LOCAL_RANK": "1"}, children=False) is unwatched_child({"RANK": "1"}, children=False) is None
+        unwatched_child({}, children=False) == NO_RANK
+        and unwatched_child({}, children=True) is None
+    )
+    assert (
+        unwatched_child({"LOCAL_RANK": "1"}, children=False)
+        is unwatched_child({"RANK": "1"}, children=False)
+        is None
     )
     child(rank=1)
     assert unwatched_child({}, children=False) is None
-    assert (role_of("node", {}).rank, role_of("node", {}).samples) == (1, True), "which of a node it is, is not known"
+    assert (role_of("node", {}).rank, role_of("node", {}).samples) == (1, True), (
+        "which of a node it is, is not known"
+    )
     here = role_of("node", {"MASTER_ADDR": "127.0.0.1"})
     assert (here.rank, here.local_rank, here.samples) == (1, 1, False)
     child(rank=0)

@@ -38,7 +38,11 @@ def test_mfu_is_the_models_flops_against_the_dense_peak_of_the_chip() -> None:
     assert two is not None and two.mfu_pct == pytest.approx(100 * 1e15 / (2 * 1979e12))
     assert two.mfu_from.startswith("FLOPs as given, of 2 × 1979 TFLOPS FP8")
     given = rates_of(replace(work, peak_flops=500e12), 0.8, ["NVIDIA Something 9"])
-    assert given is not None and given.mfu_pct == pytest.approx(86.0, abs=0.1) and "the peak as given" in given.mfu_from
+    assert (
+        given is not None
+        and given.mfu_pct == pytest.approx(86.0, abs=0.1)
+        and "the peak as given" in given.mfu_from
+    )
 
 
 def test_without_a_data_sheet_a_gpu_or_flops_there_is_no_mfu_but_a_reason() -> None:
@@ -71,13 +75,17 @@ def test_a_utilisation_above_100_percent_is_refused_in_words_and_is_no_figure_an
     work = checked_work(None, 8 * 8192, 7e9, None, "bf16", None)
     rates = rates_of(work, 0.8, [H100])
     assert rates is not None and rates.mfu_pct is None
-    assert rates.mfu_reason.startswith("348 % would be more than the GPUs can do: check what work() is told")
+    assert rates.mfu_reason.startswith(
+        "348 % would be more than the GPUs can do: check what work() is told"
+    )
     assert "MFU n/a: 348 %" in rates.text
     means = FrameMeans("few")
     means.work, means.own_gpus = work, (H100,)
     means.add_steps(StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8))
     assert "gputop/mfu_pct" not in means.take()
-    assert claimed_mfu_pct(work, 0.8, [H100]) == pytest.approx(347.7, abs=0.1), "travels with the steps, to be refused"
+    assert claimed_mfu_pct(work, 0.8, [H100]) == pytest.approx(347.7, abs=0.1), (
+        "travels with the steps, to be refused"
+    )
     assert claimed_mfu_pct(work, 0.8, []) is None and claimed_mfu_pct(None, 0.8, [H100]) is None
 
 
@@ -103,7 +111,13 @@ def test_the_table_of_peaks_holds_dense_figures_of_one_chip_each() -> None:
             assert peak_flops(name, precision)[0] == sparse / 2 * 1e12, (name, precision)  # type: ignore[arg-type]
     assert peak_flops("NVIDIA A100-SXM4-80GB", "bf16")[0] == 312e12
     assert peak_flops("Tesla V100-SXM2-16GB", "fp16")[0] == 125e12
-    for other in ("NVIDIA A10G", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA GeForce RTX 4090", "", "A100X"):
+    for other in (
+        "NVIDIA A10G",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA GeForce RTX 4090",
+        "",
+        "A100X",
+    ):
         with pytest.raises(NoPeak):
             peak_flops(other, "bf16")
 
@@ -137,7 +151,9 @@ def test_loggers_and_summary_have_samples_tokens_and_mfu_of_this_process() -> No
 
 def test_a_redacted_watch_names_nobody_in_frames_recording_and_summary(tmp_path: Path) -> None:
     path = tmp_path / "run.gputop.jsonl.gz"
-    static = ProcessStatic(user="alice", name="python", command="python /home/alice/train.py --key k3y")
+    static = ProcessStatic(
+        user="alice", name="python", command="python /home/alice/train.py --key k3y"
+    )
     taken = replace(
         snapshot(NOW), machine=Machine("node.example.org"), notices=("cannot read /home/alice/x",),
         processes=(ProcessSample(77, starttime=7, role="gpu", gpu=0, static=static),),
@@ -152,7 +168,9 @@ def test_a_redacted_watch_names_nobody_in_frames_recording_and_summary(tmp_path:
         watched.show(taken)
         w.mark("done by alice on node.example.org")
         latest = w.latest
-    told = "\n".join([w.summary().text, w.summary().html, str(w.summary().to_dict()), str(latest.snapshot)])  # type: ignore[union-attr]
+    told = "\n".join(
+        [w.summary().text, w.summary().html, str(w.summary().to_dict()), str(latest.snapshot)]
+    )  # type: ignore[union-attr]
     written = gzip.decompress(path.read_bytes()).decode()
     for text in (told, written):
         for name in ("alice", "node.example", "secret-model", "k3y", "/home"):
@@ -172,8 +190,14 @@ def test_without_the_argument_a_watch_is_redacted_as_the_settings_say(
         file.write_text(text)
         return gputop.watch(**given)._options.redact  # type: ignore[arg-type]
 
-    assert redacted("redact = true") and not redacted("") and not redacted("redact = true", redact=False)
-    assert redacted("redact = perhaps") and "names are redacted" in caplog.text, "nobody knows what was wanted"
+    assert (
+        redacted("redact = true")
+        and not redacted("")
+        and not redacted("redact = true", redact=False)
+    )
+    assert redacted("redact = perhaps") and "names are redacted" in caplog.text, (
+        "nobody knows what was wanted"
+    )
     monkeypatch.setenv("GPUTOP_REDACT", "1")
     assert redacted("redact = false")
 
@@ -189,9 +213,11 @@ def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes
     assert gputop.watch(price=3.0)._options.price == 3.0
     assert gputop.watch(price=0.0)._options.price is None, "no money at all"
     given: list[Any] = []
-    monkeypatch.setattr(gpu_watch, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
+    monkeypatch.setattr(
+        gpu_watch, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted()
+    )
     gpu_watch.opened(asked, Role(None, None, True))
     ((args, more),) = given
-    assert args[0].sm.dcgm_url == "http://localhost:9400/metrics" and more == {"own_process": False}, (
-        "no program is started by a watch"
-    )
+    assert args[0].sm.dcgm_url == "http://localhost:9400/metrics" and more == {
+        "own_process": False
+    }, "no program is started by a watch"

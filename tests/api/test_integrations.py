@@ -95,7 +95,11 @@ def test_a_csv_log_grows_columns_and_keeps_every_row(tmp_path: Path) -> None:
     log.log({"a": 2.0}, 2)
     log.log({"a": 3.0, "b": 4.0}, None)
     rows = list(csv.DictReader(io.StringIO(path.read_text())))
-    assert [(r["step"], r["a"], r["b"]) for r in rows] == [("1", "1.0", ""), ("2", "2.0", ""), ("", "3.0", "4.0")]
+    assert [(r["step"], r["a"], r["b"]) for r in rows] == [
+        ("1", "1.0", ""),
+        ("2", "2.0", ""),
+        ("", "3.0", "4.0"),
+    ]
     assert [r["verdict"] for r in rows] == ["", "working, well", "working, well"]
     assert os.stat(path).st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
@@ -121,7 +125,11 @@ def test_wandb_offline_holds_a_row_for_each_interval_of_a_loop_that_logs_nothing
     )
     rows, summary = wandb_rows(tmp_path)
     rows = [row for row in rows if "loss" in row]
-    assert len(rows) >= 3 and {*KEYS, "loss"} <= set().union(*rows) and "gputop/gpu0/verdict" in summary
+    assert (
+        len(rows) >= 3
+        and {*KEYS, "loss"} <= set().union(*rows)
+        and "gputop/gpu0/verdict" in summary
+    )
     assert [row["gputop/step"] for row in rows] == sorted({row["gputop/step"] for row in rows})
     assert found["end_s"] < 5.0 and "gputop: " not in found["stderr"]
 
@@ -221,16 +229,24 @@ def told(call):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLEEPING)
-def test_the_time_of_loggers_and_other_callbacks_is_no_wait_for_a_batch(name: str, tmp_path: Path) -> None:
+def test_the_time_of_loggers_and_other_callbacks_is_no_wait_for_a_batch(
+    name: str, tmp_path: Path
+) -> None:
     """Each step has a logger or callbacks that sleep for 60 ms or more; the loader takes no time, then 50 ms."""
-    found = run(FETCHES + SLEEPING[name] + "print(json.dumps({'found': found}))\n", tmp_path, name)["found"]
+    found = run(FETCHES + SLEEPING[name] + "print(json.dumps({'found': found}))\n", tmp_path, name)[
+        "found"
+    ]
     (none_s, none_pct, text), (wait_s, _, told) = found
-    assert none_s < 0.02 and none_pct < 10.0 and (none_pct >= 5.0 or "gputop loader" not in text), found
+    assert none_s < 0.02 and none_pct < 10.0 and (none_pct >= 5.0 or "gputop loader" not in text), (
+        found
+    )
     assert 0.05 <= wait_s < 0.08 and "gputop loader finds" in told, wait_s
 
 
 @pytest.mark.slow
-def test_keras_lists_have_an_entry_for_each_epoch_and_verdicts_arrive_as_texts(tmp_path: Path) -> None:
+def test_keras_lists_have_an_entry_for_each_epoch_and_verdicts_arrive_as_texts(
+    tmp_path: Path,
+) -> None:
     found = run(
         TRANSFORMERS
         + """
@@ -269,7 +285,12 @@ print(json.dumps({
     )  # fmt: skip
     assert set(found["lengths"].values()) == {6} and {"loss", *KEYS} <= set(found["lengths"])
     assert found["texts"][-1] == found["keras"] and isinstance(found["keras"], str)
-    assert "gputop/gpu0/verdict/text_summary" in found["board"] and "gputop.gpu0.verdict" in found["flow"]
-    assert isinstance(found["wandb"], str) and isinstance(found["history"]["gputop/gpu0/verdict"], str)
+    assert (
+        "gputop/gpu0/verdict/text_summary" in found["board"]
+        and "gputop.gpu0.verdict" in found["flow"]
+    )
+    assert isinstance(found["wandb"], str) and isinstance(
+        found["history"]["gputop/gpu0/verdict"], str
+    )
     rows = list(csv.DictReader((tmp_path / "log.csv").read_text().splitlines()))
     assert len(rows) == 6 and "not logged" not in found["stderr"]

@@ -18,9 +18,18 @@ from tests.support.engines import free_port
 from tests.support.slurm import no_slurm, slurm
 
 ROOT = Path(__file__).parents[2]
-with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
-SAYS = "import os; from gputop.api.process_role import own_run; os.write(1, (own_run(os.environ) + '\\n').encode())"
-PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "MASTER", "RANK"))}
+with_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+)
+SAYS = (
+    "import os; from gputop.api.process_role import own_run; os.write(1, (own_run(os.environ) + "
+    "'\\n').encode())"
+)
+PLAIN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("SLURM", "MASTER", "RANK"))
+}
 
 
 @with_torch
@@ -31,12 +40,25 @@ def test_two_starts_of_torchrun_on_one_port_are_two_reports_of_two_ranks(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     listener, account, port = MarkListener(), RunAccount(), free_port()
-    steps = "import time, gputop\nwith gputop.watch() as w:\n    for _ in range(20): time.sleep(0.1); w.step()\n"
+    steps = (
+        "import time, gputop\nwith gputop.watch() as w:\n    for _ in range(20): time.sleep(0.1); "
+        "w.step()\n"
+    )
     for _ in range(2):
         (tmp_path / "program.py").write_text(steps)
-        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}")
+        launcher = (
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=2",
+            f"--master-port={port}",
+        )
         environ = {**PLAIN, "XDG_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-        heard = Thread(target=ran, args=(tmp_path, "program.py"), kwargs={"launcher": launcher, "environ": environ})
+        heard = Thread(
+            target=ran,
+            args=(tmp_path, "program.py"),
+            kwargs={"launcher": launcher, "environ": environ},
+        )
         heard.start()
         while heard.is_alive():
             heard.join(0.2)
@@ -63,6 +85,8 @@ def test_the_ranks_of_srun_are_one_run_and_each_step_of_one_job_is_another(tmp_p
         from tests.support.waiting import until
 
         until((tmp_path / "done").exists)
-    step, one, two, seeds = ((tmp_path / name).read_text().split() for name in ("step", "one", "two", "seeds"))
+    step, one, two, seeds = (
+        (tmp_path / name).read_text().split() for name in ("step", "one", "two", "seeds")
+    )
     assert len(step) == 2 and len(set(step)) == 1
     assert len({*step, *one, *two, *seeds}) == 5, "seeds within one job are runs of their own"

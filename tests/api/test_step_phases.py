@@ -107,7 +107,9 @@ def test_without_torch_nothing_is_hooked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_the_phases_of_a_plain_loop_are_its_own_and_nothing_of_the_program_is_touched(tmp_path: Path) -> None:
+def test_the_phases_of_a_plain_loop_are_its_own_and_nothing_of_the_program_is_touched(
+    tmp_path: Path,
+) -> None:
     found = _said(
         """
         import copy, io, pickle
@@ -130,9 +132,9 @@ def test_the_phases_of_a_plain_loop_are_its_own_and_nothing_of_the_program_is_to
     assert means["forward"] >= 0.04 and means["backward"] >= 0.02 and means["between"] >= 0.01
     assert means["forward"] > means["backward"] > means["optimizer"], means
     assert "Host time of a step (" in " ".join(found["text"].split()) and found["off"]
-    assert {f"gputop/step_{phase}_ms" for phase in ("forward", "backward", "optimizer", "between")} <= set(
-        found["keys"]
-    )
+    assert {
+        f"gputop/step_{phase}_ms" for phase in ("forward", "backward", "optimizer", "between")
+    } <= set(found["keys"])
 
 
 @pytest.mark.slow
@@ -179,7 +181,9 @@ def test_steps_of_another_order_are_not_told_wrongly(tmp_path: Path) -> None:
     assert found["accumulated"] and found["evaluated"] and found["sharded"] and found["fails"]
     # The backward pass, with what is computed again and the 20 ms before it, is no forward.
     assert found["again"]["backward"] >= 0.02 > found["again"]["forward"]
-    assert found["taught"]["between"] >= 0.04 and found["taught"]["forward"] >= 0.04, "the teacher is before the step"
+    assert found["taught"]["between"] >= 0.04 and found["taught"]["forward"] >= 0.04, (
+        "the teacher is before the step"
+    )
 
 
 @pytest.mark.slow

@@ -30,15 +30,41 @@ def numbers(text: str) -> list[float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="fewer and shorter runs: about 5 minutes for the comparison, not 25")
-    add("--load", default="8x8,1x2,16x32", type=sizes, metavar="GxP[,…]", help="GPUs x processes of each GPU")
-    add("--latency-ms", default="0,1", type=numbers, metavar="MS[,…]", help="added to every NVML call")
-    add("--python", metavar="PATH", help="run gputop from this checkout by an interpreter; else it is installed by pip")
+    add(
+        "--quick",
+        action="store_true",
+        help="fewer and shorter runs: about 5 minutes for the comparison, not 25",
+    )
+    add(
+        "--load",
+        default="8x8,1x2,16x32",
+        type=sizes,
+        metavar="GxP[,…]",
+        help="GPUs x processes of each GPU",
+    )
+    add(
+        "--latency-ms",
+        default="0,1",
+        type=numbers,
+        metavar="MS[,…]",
+        help="added to every NVML call",
+    )
+    add(
+        "--python",
+        metavar="PATH",
+        help="run gputop from this checkout by an interpreter; else it is installed by pip",
+    )
     options = parser.parse_args()
-    loads = [Load(gpus, gpus * each, latency_ms) for gpus, each in options.load for latency_ms in options.latency_ms]
+    loads = [
+        Load(gpus, gpus * each, latency_ms)
+        for gpus, each in options.load
+        for latency_ms in options.latency_ms
+    ]
     has_trouble = False
     with tempfile.TemporaryDirectory(prefix="gputop-bench-") as name:
         folder = Path(name)

@@ -45,7 +45,9 @@ class Effort:
     """Recordings, each with ``warm_up_s`` and ``rest_s``."""
 
 
-QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, answers=2, held_s=1.0, onces=3, unattended=1)
+QUICK = Effort(
+    starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, answers=2, held_s=1.0, onces=3, unattended=1
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,11 @@ class Spread:
     def text(self, decimals: int) -> str:
         """``12.3 (11.9–14.0)``; the range is left out where there is only one sample."""
         middle = f"{self.median:,.{decimals}f}"
-        return middle if self.count == 1 else f"{middle} ({self.low:,.{decimals}f}–{self.high:,.{decimals}f})"
+        return (
+            middle
+            if self.count == 1
+            else f"{middle} ({self.low:,.{decimals}f}–{self.high:,.{decimals}f})"
+        )
 
 
 @dataclass(slots=True)
@@ -94,7 +100,9 @@ def terminal_environment(program: Program, scenario: Scenario) -> dict[str, str]
 
 
 def open_terminal(program: Program, scenario: Scenario, interval_s: float) -> Terminal:
-    return Terminal(program.watch(interval_s), terminal_environment(program, scenario), ROWS, COLUMNS)
+    return Terminal(
+        program.watch(interval_s), terminal_environment(program, scenario), ROWS, COLUMNS
+    )
 
 
 def first_frame(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
@@ -112,11 +120,23 @@ def first_frame(program: Program, scenario: Scenario, interval_s: float, effort:
     return {} if shown is None else {"first_frame_ms": [1000 * shown]}
 
 
-def _rates(terminal: Terminal, scenario: Scenario, drain: Callable[[], None]) -> tuple[float, float, float]:
+def _rates(
+    terminal: Terminal, scenario: Scenario, drain: Callable[[], None]
+) -> tuple[float, float, float]:
     """CPU in percent of a core, bytes/s and NVML calls/s while ``drain`` runs."""
-    begin = (time.monotonic(), terminal.cpu_s(), terminal.bytes_written(), sum(scenario.calls().values()))
+    begin = (
+        time.monotonic(),
+        terminal.cpu_s(),
+        terminal.bytes_written(),
+        sum(scenario.calls().values()),
+    )
     drain()
-    end = (time.monotonic(), terminal.cpu_s(), terminal.bytes_written(), sum(scenario.calls().values()))
+    end = (
+        time.monotonic(),
+        terminal.cpu_s(),
+        terminal.bytes_written(),
+        sum(scenario.calls().values()),
+    )
     elapsed, cpu, written, calls = (b - a for a, b in zip(begin, end, strict=True))
     return 100 * cpu / elapsed, written / elapsed, calls / elapsed
 
@@ -128,13 +148,17 @@ def watched(program: Program, scenario: Scenario, interval_s: float, effort: Eff
     try:
         terminal.drain(effort.warm_up_s + program.settles_s)
         cpu, written, calls = _rates(terminal, scenario, lambda: terminal.drain(effort.rest_s))
-        memory = {key: value for key, value in asdict(terminal.memory()).items() if key != "peak_mb"}
+        memory = {
+            key: value for key, value in asdict(terminal.memory()).items() if key != "peak_mb"
+        }
         samples = {"cpu_rest_pct": [cpu], "bytes_per_s": [written], "nvml_calls_per_s": [calls]}
         samples["key_answer_ms"] = []
         for number in range(effort.answers):
             samples["key_answer_ms"].append(1000 * terminal.answer_s(UP if number % 2 else DOWN))
             terminal.drain(0.3)
-        held, _, _ = _rates(terminal, scenario, lambda: terminal.drain(effort.held_s, DOWN, KEYS_PER_S))
+        held, _, _ = _rates(
+            terminal, scenario, lambda: terminal.drain(effort.held_s, DOWN, KEYS_PER_S)
+        )
         samples["cpu_key_pct"] = [held]
         memory["peak_mb"] = terminal.memory().peak_mb
     finally:
@@ -157,7 +181,9 @@ def printed_once(program: Program, scenario: Scenario) -> Samples:
     return {"once_ms": [1000 * wall], "once_cpu_ms": [1000 * (usage.ru_utime + usage.ru_stime)]}
 
 
-def without_screen(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
+def without_screen(
+    program: Program, scenario: Scenario, interval_s: float, effort: Effort
+) -> Samples:
     """CPU in percent of a core of recording, where the program can. Raises OnceFailed."""
     if not program.can_record:
         return {}
@@ -166,7 +192,9 @@ def without_screen(program: Program, scenario: Scenario, interval_s: float, effo
         file = f"{folder}/bench.gputop.jsonl.gz"
         command = [*program.executable, "record", "-o", file, "--interval", f"{interval_s:g}"]
         environment, nothing = terminal_environment(program, scenario), subprocess.DEVNULL
-        with subprocess.Popen(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing) as running:
+        with subprocess.Popen(
+            command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing
+        ) as running:
             try:
                 time.sleep(effort.warm_up_s)
                 begin, cpu = time.monotonic(), process_cpu_s(running.pid)
@@ -180,7 +208,12 @@ def without_screen(program: Program, scenario: Scenario, interval_s: float, effo
 
 
 def measure(
-    programs: list[Program], scenario: Scenario, interval_s: float, effort: Effort, *, warm: bool = True
+    programs: list[Program],
+    scenario: Scenario,
+    interval_s: float,
+    effort: Effort,
+    *,
+    warm: bool = True,
 ) -> dict[str, Results]:
     """Everything about each program, by name.
 

@@ -55,13 +55,19 @@ def gputop(python: str | None, directory: Path) -> Program:
     if python is not None:
         return Program("gputop", (python, "-m", "gputop"), once, True, SETTLES_S, CHECKOUT)
     return Program(
-        "gputop", (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), once, True, SETTLES_S
+        "gputop",
+        (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),),
+        once,
+        True,
+        SETTLES_S,
     )
 
 
 def nvitop(directory: Path) -> Program:
     """nvitop, freshly installed. Raises CannotInstall."""
-    return Program("nvitop", (str(_install(PEER, directory / "venv-nvitop") / "nvitop"),), ("--once",))
+    return Program(
+        "nvitop", (str(_install(PEER, directory / "venv-nvitop") / "nvitop"),), ("--once",)
+    )
 
 
 def _install(requirement: str, home: Path) -> Path:

@@ -32,11 +32,14 @@ LABEL, CELL, RATIO = 32, 26, 10
 
 def ratios(results: Mapping[str, Results]) -> dict[str, dict[str, float]]:
     """Each program's medians divided by the reference's, where both have one, or its nearest one has."""
-    medians = {name: {key: f.median for key, f in r.figures().items()} for name, r in results.items()}
+    medians = {
+        name: {key: f.median for key, f in r.figures().items()} for name, r in results.items()
+    }
     base = medians.pop(REFERENCE, {})
     base |= {key: base[nearest] for key, nearest in BESIDE_A_SCREEN.items() if nearest in base}
     return {
-        name: {key: value / base[key] for key, value in row.items() if base.get(key)} for name, row in medians.items()
+        name: {key: value / base[key] for key, value in row.items() if base.get(key)}
+        for name, row in medians.items()
     }
 
 
@@ -47,9 +50,15 @@ def as_table(load: Load, results: Mapping[str, Results]) -> str:
     lines = [load.title(), head + (f"{'÷ ' + REFERENCE:>{RATIO}}" if ratio else "")]
     columns = [result.figures() for result in results.values()]
     for key, label, decimals in ROWS:
-        cells = "".join(f"{column[key].text(decimals) if key in column else '—':>{CELL}}" for column in columns)
-        lines.append(f"{label:{LABEL}}{cells}" + (f"{ratio[key]:>{RATIO}.2f}" if key in ratio else ""))
-    lines += [f"{name} failed: {result.trouble}" for name, result in results.items() if result.trouble]
+        cells = "".join(
+            f"{column[key].text(decimals) if key in column else '—':>{CELL}}" for column in columns
+        )
+        lines.append(
+            f"{label:{LABEL}}{cells}" + (f"{ratio[key]:>{RATIO}.2f}" if key in ratio else "")
+        )
+    lines += [
+        f"{name} failed: {result.trouble}" for name, result in results.items() if result.trouble
+    ]
     return "\n".join(lines)
 
 
@@ -84,7 +93,9 @@ def written_ratios(page: str) -> dict[str, float]:
     own, peer = {}, {}
     for begin, key in WRITTEN_ROWS.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| {begin}"))
-        own[key], peer[key] = (float(re.findall(r"[\d.]+", cell)[0]) for cell in row.split("|")[2:4])
+        own[key], peer[key] = (
+            float(re.findall(r"[\d.]+", cell)[0]) for cell in row.split("|")[2:4]
+        )
     return compared(own, peer)
 
 
@@ -105,5 +116,7 @@ def regressions(measured: Mapping[str, float], wanted: Mapping[str, float]) -> l
         if key not in measured:
             said.append(f"{key}: not measured")
         elif measured[key] > most:
-            said.append(f"{key}: {measured[key]:.3f} × nvitop's, speed.md says {ratio:.3f}, at most {most:.3f} is fine")
+            said.append(
+                f"{key}: {measured[key]:.3f} × nvitop's, speed.md says {ratio:.3f}, at most {most:.3f} is fine"
+            )
     return said

@@ -57,7 +57,9 @@ def process_cpu_s(pid: int) -> float:
 class Terminal:
     """One run of a program on a terminal of ``rows`` × ``columns``. Times are monotonic seconds."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], rows: int, columns: int):
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], rows: int, columns: int
+    ):
         self.rows = rows
         self.columns = columns
         self.chunks: list[tuple[float, bytes]] = []
@@ -110,7 +112,9 @@ class Terminal:
         except OSError:
             data = b""
         if not data:
-            raise ProgramEnded("\n".join(line for line in self.screen() if line) or "it showed nothing")
+            raise ProgramEnded(
+                "\n".join(line for line in self.screen() if line) or "it showed nothing"
+            )
         self.chunks.append((time.monotonic(), data))
         if WHERE_IS_THE_CURSOR in data:
             os.write(self._master, AT_HOME)
@@ -126,7 +130,10 @@ class Terminal:
 
     def close(self, patience_s: float = 1.0) -> None:
         """Ask with ``q``, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""
-        for ask in (lambda: os.write(self._master, b"q"), lambda: os.kill(self.pid, signal.SIGTERM)):
+        for ask in (
+            lambda: os.write(self._master, b"q"),
+            lambda: os.kill(self.pid, signal.SIGTERM),
+        ):
             ask()
             if self._ended_within(patience_s):
                 break

@@ -64,9 +64,14 @@ def machine(load: Load, directory: Path) -> Iterator[Scenario]:
     with sleeping_processes(load.processes) as pids:
         for index, gpu in enumerate(scenario.gpus):
             gpu.processes += [
-                Process(pid, (1 + rank) * GIB // 2, sm=5 + rank) for rank, pid in enumerate(pids[index :: load.gpus])
+                Process(pid, (1 + rank) * GIB // 2, sm=5 + rank)
+                for rank, pid in enumerate(pids[index :: load.gpus])
             ]
-            gpu.set(util=60 + 4 * (index % 8), power_w=300 + 10 * index, mem_used_bytes=(30 + index) * GIB)
+            gpu.set(
+                util=60 + 4 * (index % 8),
+                power_w=300 + 10 * index,
+                mem_used_bytes=(30 + index) * GIB,
+            )
         scenario.gpus[-1].set(power_w=LAST_GPU_POWER_W)
         scenario.write()
         yield scenario

@@ -56,7 +56,13 @@ class Driver:
             device.find(index, self.scenario.driver, self.at)
             found.append(device)
             for slot, instance in enumerate(gpu.instances):
-                part = Device(10 + slot, MachineOptions(interval_s=BETWEEN_S), lambda _: [], device, instance.uuid)
+                part = Device(
+                    10 + slot,
+                    MachineOptions(interval_s=BETWEEN_S),
+                    lambda _: [],
+                    device,
+                    instance.uuid,
+                )
                 part.find(slot, self.scenario.driver, self.at)
                 found.append(part)
         return found
@@ -107,7 +113,9 @@ def grid(rows: list[Row]) -> list[str]:
         text, colours = "", ""
         for span, style in row:
             look = THEMES["dark"].look(style)
-            words = " ".join(filter(None, (look.fg, look.bg and f"on {look.bg}", "bold" if look.bold else "")))
+            words = " ".join(
+                filter(None, (look.fg, look.bg and f"on {look.bg}", "bold" if look.bold else ""))
+            )
             letter = looks.setdefault(words, chr(ord("a") + len(looks)))
             text += span
             colours += letter * len(span)
@@ -123,7 +131,10 @@ def main() -> int:
         snapshot, monitor = snapshot_of(samples, named, state), Monitor()
         for second in range(state.watched_s):
             frame = monitor.feed(replace(snapshot, t=snapshot.t + second))
-        grids = {f"{width}x{height}": grid(main_screen(frame, View(), width, height).rows) for width, height in SIZES}
+        grids = {
+            f"{width}x{height}": grid(main_screen(frame, View(), width, height).rows)
+            for width, height in SIZES
+        }
         drawn[name] = {"gpu": snapshot_data(snapshot)["gpus"][0], **grids}
     print(json.dumps(drawn))
     return 0

@@ -35,5 +35,7 @@ def drawn(library_folder: Path, folder: Path) -> dict[str, Drawn]:
     """All states, drawn by a program that finds the stand-in library."""
     command = [sys.executable, "-m", "tests.cells.draw", str(folder), str(library_folder)]
     environment = Scenario(folder, library_folder).environment()
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=120
+    )
     return {name: Drawn(parts.pop("gpu"), parts) for name, parts in json.loads(done.stdout).items()}

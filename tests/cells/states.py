@@ -26,9 +26,13 @@ class State(NamedTuple):
 def _gpu(util: float = 98, sm: float | None = None, model: str = H100, **values: float) -> Gpu:
     """A GPU on which one process runs; ``sm`` scales what GPM says."""
     gpu = make_gpu(0, model)
-    gpu.set(**{"util": util, "power_w": 380, "sm_clock_mhz": 1380 if model == A100 else 1950, **values})
+    gpu.set(
+        **{"util": util, "power_w": 380, "sm_clock_mhz": 1380 if model == A100 else 1950, **values}
+    )
     if gpu.gpm:
-        gpu.gpm.update({key: value if sm is None else value * sm / 88 for key, value in WORKING.items()})
+        gpu.gpm.update(
+            {key: value if sm is None else value * sm / 88 for key, value in WORKING.items()}
+        )
         gpu.gpm[1] = util
     gpu.processes = [Process(4000, 20 * GIB, sm=90)]
     return gpu
@@ -56,6 +60,8 @@ def states() -> dict[str, State]:
         "bound_only": State(_gpu(model=A100), job),
         "lost": State(_gpu(), job, _lose),
         "split": State(_split()),
-        "throttled": State(_gpu(throttle=0x40, temp_c=91, sm_clock_mhz=900, pcie_gen=1, remap_pending=1), job),
+        "throttled": State(
+            _gpu(throttle=0x40, temp_c=91, sm_clock_mhz=900, pcie_gen=1, remap_pending=1), job
+        ),
         "collecting": State(_gpu(), job, watched_s=3),
     }

@@ -36,22 +36,36 @@ def all_drawn(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def test_a_state_has_its_cells(state: str, all_drawn: dict[str, Drawn]) -> None:
     for size in all_drawn[state].sizes:
         text = all_drawn[state].text(size)
-        assert text == golden_path(state, size).read_text(encoding="utf-8"), "meant so? run `python -m tests.cells`"
+        assert text == golden_path(state, size).read_text(encoding="utf-8"), (
+            "meant so? run `python -m tests.cells`"
+        )
 
 
 @pytest.mark.parametrize("key", UNITS)
 def test_a_value_has_its_unit_from_the_driver_on(key: str, all_drawn: dict[str, Drawn]) -> None:
     # Between two counts the machine's own clock runs on for some microseconds.
-    assert all_drawn["working"].gpu[key] == pytest.approx(UNITS[key], rel=5e-3 if key.endswith(GROWS) else 1e-9)
+    assert all_drawn["working"].gpu[key] == pytest.approx(
+        UNITS[key], rel=5e-3 if key.endswith(GROWS) else 1e-9
+    )
 
 
 @pytest.mark.parametrize("key", [key for key in UNITS if key.endswith("_per_s")])
-def test_a_counter_has_its_unit_where_the_driver_has_no_rates(key: str, all_drawn: dict[str, Drawn]) -> None:
+def test_a_counter_has_its_unit_where_the_driver_has_no_rates(
+    key: str, all_drawn: dict[str, Drawn]
+) -> None:
     # GPM gives rates in MiB/s on Hopper; before it each is the difference of two counts, in the field's own unit.
     assert all_drawn["bound_only"].gpu[key] == pytest.approx(UNITS[key], rel=5e-3)
 
 
 def test_beside_a_measured_sm_activity_stands_no_bound(all_drawn: dict[str, Drawn]) -> None:
     measured, bounded = all_drawn["working"].gpu, all_drawn["bound_only"].gpu
-    assert (measured["sm_active_pct"], measured["sm_low_pct"], measured["sm_high_pct"]) == (88.0, None, None)
-    assert (bounded["sm_active_pct"], bounded["sm_low_pct"], bounded["sm_high_pct"]) == (None, 0.907407, 98.0)
+    assert (measured["sm_active_pct"], measured["sm_low_pct"], measured["sm_high_pct"]) == (
+        88.0,
+        None,
+        None,
+    )
+    assert (bounded["sm_active_pct"], bounded["sm_low_pct"], bounded["sm_high_pct"]) == (
+        None,
+        0.907407,
+        98.0,
+    )

@@ -43,7 +43,10 @@ def test_a_folder_of_several_runs_is_not_taken_for_one(
         shutil.copy(recording, tmp_path / f"{name}.gputop.jsonl.gz")
     assert main([word.format(tmp_path) for word in command]) == 2
     said = capsys.readouterr().err
-    assert "2 recordings (a.gputop.jsonl.gz, b.gputop.jsonl.gz)" in said and "gputop compare A B" in said
+    assert (
+        "2 recordings (a.gputop.jsonl.gz, b.gputop.jsonl.gz)" in said
+        and "gputop compare A B" in said
+    )
 
 
 def test_a_moment_outside_of_a_recording_is_refused_and_a_distance_beyond_it_is_said(
@@ -70,7 +73,12 @@ def test_a_time_of_day_is_the_frame_that_a_screen_showed_then(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("words", "target"),
-    [("--version", "closed"), ("diagnose demo", "closed"), ("once --help", "/dev/full"), ("demo -1", "/dev/full")],
+    [
+        ("--version", "closed"),
+        ("diagnose demo", "closed"),
+        ("once --help", "/dev/full"),
+        ("demo -1", "/dev/full"),
+    ],
 )
 def test_what_cannot_be_printed_is_a_failure(words: str, target: str) -> None:
     def close() -> None:
@@ -78,15 +86,21 @@ def test_what_cannot_be_printed_is_a_failure(words: str, target: str) -> None:
 
     command = [sys.executable, "-m", "gputop", *words.split()]
     if target == "closed":
-        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, preexec_fn=close, check=False)
+        ended = subprocess.run(
+            command, stderr=subprocess.PIPE, text=True, preexec_fn=close, check=False
+        )
     else:
         with open(target, "w") as full:
-            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            ended = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
     assert ended.returncode == 2
     assert ("stdout is closed" if target == "closed" else "No space left") in ended.stderr
 
 
-def test_a_recording_of_two_machines_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_of_two_machines_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "two.gputop.jsonl.gz"
     writer = RecordingWriter(str(path))
     for second in range(60):
@@ -103,5 +117,7 @@ def test_a_recording_of_two_machines_says_so(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("command", [["report", "demo", "healthy"], ["help", "SM"]])
 def test_a_locale_without_the_characters_gets_their_plain_forms(command: list[str]) -> None:
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    told = subprocess.run([sys.executable, "-m", "gputop", *command], env=plain, capture_output=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-m", "gputop", *command], env=plain, capture_output=True, check=True
+    ).stdout
     assert told.isascii() and b"?" not in told

@@ -106,7 +106,9 @@ def test_the_exit_code_is_the_jobs_where_its_report_cannot_be_written(tmp_path: 
     assert f"cannot write {folder / 'job.md'}: No such file" in done.stderr
 
 
-def test_an_unreadable_configuration_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_configuration_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "gputop.toml"
     for text, words in (("interval = [", ""), ("#" * (2 << 20), "is larger than 1 MiB")):
         path.write_text(text)
@@ -114,7 +116,9 @@ def test_an_unreadable_configuration_is_named(tmp_path: Path, capsys: pytest.Cap
         said = capsys.readouterr().err
         assert is_one_line(said) and str(path) in said and words in said
     path.write_text("intervall = 2\n")
-    assert "healthy" in _said(capsys, "demo", "--list", "--config", str(path), warns="did you mean interval")
+    assert "healthy" in _said(
+        capsys, "demo", "--list", "--config", str(path), warns="did you mean interval"
+    )
 
 
 def _table(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[set[str], set[str]]:
@@ -127,7 +131,9 @@ def _table(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[set[str
     if not processes:
         users = set(re.findall(r"  (rl|ml|serve)(?:  |$)", gpus, re.MULTILINE))
         return set(numbers), users
-    return set(numbers), {line.split()[2] for line in processes.splitlines()[1:] if line.strip()[:1].isdigit()}
+    return set(numbers), {
+        line.split()[2] for line in processes.splitlines()[1:] if line.strip()[:1].isdigit()
+    }
 
 
 def test_the_demo_prints_once_and_shows_the_gpus_and_users_that_were_asked_for(
@@ -135,11 +141,19 @@ def test_the_demo_prints_once_and_shows_the_gpus_and_users_that_were_asked_for(
 ) -> None:
     gpus, users = _table(capsys)
     assert len(gpus) == 8 and len(users) > 1
-    assert _table(capsys, "--gpus", "0,2")[0] == _table(capsys, "--gpus", "0", "--gpus", "2")[0] == {"0", "2"}
+    assert (
+        _table(capsys, "--gpus", "0,2")[0]
+        == _table(capsys, "--gpus", "0", "--gpus", "2")[0]
+        == {"0", "2"}
+    )
     user = sorted(users)[0]
     assert _table(capsys, "-u", user)[1] == {user}
     both = sorted(users)[:2]
-    assert _table(capsys, "-u", ",".join(both))[1] == _table(capsys, "-u", both[0], "-u", both[1])[1] == set(both)
+    assert (
+        _table(capsys, "-u", ",".join(both))[1]
+        == _table(capsys, "-u", both[0], "-u", both[1])[1]
+        == set(both)
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,9 +165,15 @@ def test_the_demo_prints_once_and_shows_the_gpus_and_users_that_were_asked_for(
         (["-i2", "demo"], {"interval": "2", "command": "demo"}),
         (["--gpus", "0", "once", "--gpus", "1"], {"gpus": "1"}),
         (["replay", "f", "--at", "-10m"], {"at": "-10m", "file": "f"}),
-        (["dump", "--begin", "-1h", "--end", "-10m", "f"], {"begin": "-1h", "end": "-10m", "file": "f"}),
+        (
+            ["dump", "--begin", "-1h", "--end", "-10m", "f"],
+            {"begin": "-1h", "end": "-10m", "file": "f"},
+        ),
         (["demo", "--seed", "-3", "healthy"], {"seed": -3, "scenario": "healthy"}),
-        (["run", "-o", "x", "job", "--no", "-o", "0", "1"], {"output": "x", "job": ["job", "--no", "-o", "0", "1"]}),
+        (
+            ["run", "-o", "x", "job", "--no", "-o", "0", "1"],
+            {"output": "x", "job": ["job", "--no", "-o", "0", "1"]},
+        ),
         (["run", "--", "job", "--at", "-10m"], {"job": ["job", "--at", "-10m"]}),
         (["run", "--", "job", "--", "-1"], {"job": ["job", "--", "-1"]}),
         (["mark", "-5", "degrees"], {"text": ["-5", "degrees"]}),
@@ -162,7 +182,9 @@ def test_the_demo_prints_once_and_shows_the_gpus_and_users_that_were_asked_for(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_the_words_that_fingers_know_mean_what_they_mean_elsewhere(words: list[str], expected: dict[str, Any]) -> None:
+def test_the_words_that_fingers_know_mean_what_they_mean_elsewhere(
+    words: list[str], expected: dict[str, Any]
+) -> None:
     found = vars(parse(words))
     if "job" in found:
         found["job"] = found["job"][1:] if found["job"][:1] == ["--"] else found["job"]
@@ -194,7 +216,9 @@ def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[
         assert sum(line.split() == [name, *row.summary.split()] for line in lines) == 1
     explained = text.partition("explains:\n")[2]
     assert explained.split() == ", ".join(TOPICS).split()
-    assert not any("--" in line for line in text.partition("`gputop COMMAND --help`")[0].splitlines())
+    assert not any(
+        "--" in line for line in text.partition("`gputop COMMAND --help`")[0].splitlines()
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,7 +238,9 @@ def test_help_explains_a_single_key_number_verdict_or_setting(
     assert said.count("\n") < 40
 
 
-def test_help_on_a_command_is_what_the_command_says_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_on_a_command_is_what_the_command_says_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = _said(capsys, "help", "once")
     assert text == _said(capsys, "once", "--help")
     assert "--csv" in text and "--dcgm-url" not in text
@@ -222,7 +248,14 @@ def test_help_on_a_command_is_what_the_command_says_itself(capsys: pytest.Captur
 
 def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     names = {line.split()[0] for line in _said(capsys, "demo", "--list").splitlines()}
-    assert {"healthy", "small_kernels", "communication", "dataloader_cpu", "lost_gpu", "straggler"} <= names
+    assert {
+        "healthy",
+        "small_kernels",
+        "communication",
+        "dataloader_cpu",
+        "lost_gpu",
+        "straggler",
+    } <= names
 
 
 def test_a_picture_of_the_verdict_is_a_png_where_its_library_and_a_font_are(
@@ -306,7 +339,9 @@ def test_a_message_keeps_to_ascii_and_data_keeps_its_names_where_so_asked(
 
 
 @pytest.mark.parametrize("words", ["", *COMMANDS_AND_PARTS])
-def test_the_help_of_a_command_is_for_any_terminal(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_command_is_for_any_terminal(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main([*words.split(), "--help"])
     assert capsys.readouterr().out.isascii()
@@ -320,15 +355,22 @@ def test_what_nobody_has_foreseen_is_one_line_with_its_place(
     told = capfd.readouterr().err
     assert is_one_line(told)
     assert re.match(
-        r"gputop: internal error: KeyError: 'no\\x1b key' \(test_cli.py:\d+\); run again with --debug", told
+        r"gputop: internal error: KeyError: 'no\\x1b key' \(test_cli.py:\d+\); run again with --debug",
+        told,
     )
 
 
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a file of ours"), r"the limit on open files .*, \d+ for"),
-        (ImportError("array.so: cannot open shared object file: Too many open files"), r"\(ulimit -n\)"),
+        (
+            OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a file of ours"),
+            r"the limit on open files .*, \d+ for",
+        ),
+        (
+            ImportError("array.so: cannot open shared object file: Too many open files"),
+            r"\(ulimit -n\)",
+        ),
         (RuntimeError("can't start new thread"), "the limit on processes"),
         (MemoryError(), "no memory is left"),
         (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "no memory is left"),

@@ -21,7 +21,9 @@ def _commands() -> dict[str, argparse.ArgumentParser]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_shell_gets_a_script_with_all_commands(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(name in script for name in _commands())
@@ -37,7 +39,9 @@ def test_every_shell_gets_a_script_with_all_commands(shell: str, capsys: pytest.
     ],
     ids=lambda value: " ".join(sorted(value)) if isinstance(value, set) else " ".join(value),
 )  # fmt: skip
-def test_bash_completes(words: list[str], wanted: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bash_completes(
+    words: list[str], wanted: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     main(["completion", "bash"])
     script = tmp_path / "gputop"
     script.write_text(capsys.readouterr().out)
@@ -47,5 +51,7 @@ def test_bash_completes(words: list[str], wanted: set[str], capsys: pytest.Captu
         'function=$(complete -p gputop | sed "s/.*-F \\([^ ]*\\) .*/\\1/"); '
         f"$function gputop '{words[-1]}' '{['gputop', *words][-2]}'; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     )
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(
+        ["bash", "-c", program], capture_output=True, text=True, check=False, timeout=20
+    )
     assert set(done.stdout.split()) == wanted, done.stderr

@@ -23,8 +23,15 @@ def _file(folder: Path, text: str) -> Path:
 
 def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
     path = str(_file(tmp_path, "interval = 2\nspan = 300\ntheme = 'light'\n"))
-    settings, warnings = load(path, {"GPUTOP_INTERVAL": "3", "GPUTOP_THEME": "mono"}, {"theme": "dark", "gpus": None})
-    assert (settings.interval, settings.span, settings.theme, settings.gpus) == (3.0, 300.0, "dark", "")
+    settings, warnings = load(
+        path, {"GPUTOP_INTERVAL": "3", "GPUTOP_THEME": "mono"}, {"theme": "dark", "gpus": None}
+    )
+    assert (settings.interval, settings.span, settings.theme, settings.gpus) == (
+        3.0,
+        300.0,
+        "dark",
+        "",
+    )
     assert not warnings
 
 
@@ -33,8 +40,12 @@ def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
     settings, _ = load(str(_file(tmp_path, text)), {}, {})
     assert settings.columns == ("pid", "cpu_pct", "command")
     assert dict(settings.keys) == {"quit": "x"}
-    assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_COLUMNS": "pid, user"}, {})[0].columns == ("pid", "user")
-    assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_KEYS": "x", "GPUTOP_FLEET": "x"}, {}) == (Settings(), [])
+    assert load(None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_COLUMNS": "pid, user"}, {})[
+        0
+    ].columns == ("pid", "user")
+    assert load(
+        None, {"GPUTOP_CONFIG": os.devnull, "GPUTOP_KEYS": "x", "GPUTOP_FLEET": "x"}, {}
+    ) == (Settings(), [])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +61,9 @@ def test_lists_and_tables_come_from_the_file(tmp_path: Path) -> None:
         ("[keys]\nhelp = '?'\nquit = 3", r"\[keys\] quit must be a text such as \"q,ctrl\+c\", not 3$"),
     ],
 )  # fmt: skip
-def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file(tmp_path: Path, text: str, says: str) -> None:
+def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file(
+    tmp_path: Path, text: str, says: str
+) -> None:
     path = _file(tmp_path, f"# comment\n{text}\n")
     with pytest.raises(ConfigError, match=says) as caught:
         load(str(path), {}, {})
@@ -60,7 +73,10 @@ def test_a_value_that_a_setting_cannot_take_is_refused_with_its_file(tmp_path: P
 
 
 def test_every_problem_is_said_in_one_go(tmp_path: Path) -> None:
-    text = 'theme = "pink"\nthme = "dark"\n\ninterval = 0\n[keys]\nqit = "x"\npause = "b"\nhelp = "b"\n'
+    text = (
+        'theme = "pink"\nthme = "dark"\n\ninterval = 0\n[keys]\nqit = "x"\npause = "b"\nhelp = '
+        '"b"\n'
+    )
     path = _file(tmp_path, text)
     found = problems(path)
     assert len(found) == 5 and all(line.startswith(f"{path}: ") for line in found)
@@ -69,10 +85,15 @@ def test_every_problem_is_said_in_one_go(tmp_path: Path) -> None:
     assert "pause has it" in found[4]
 
 
-def test_check_exits_2_on_a_problem_and_0_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_exits_2_on_a_problem_and_0_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["config", "--check", "--config", str(_file(tmp_path, "theme = 'dark'\n"))]) == 0
     assert capsys.readouterr() == ("", "")
-    assert main(["config", "--check", "--config", str(_file(tmp_path, "theme = 'pink'\nbell = 2\n"))]) == 2
+    assert (
+        main(["config", "--check", "--config", str(_file(tmp_path, "theme = 'pink'\nbell = 2\n"))])
+        == 2
+    )
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 2
@@ -88,7 +109,10 @@ def test_init_writes_a_file_that_changes_nothing_and_never_overwrites(
     assert load(str(path), {}, {}) == (Settings(), [])
     written = path.read_text(encoding="utf-8")
     for name in declared():
-        assert any(f"#{begin}" in written for begin in (f"{name} = ", f"[{name}]", f"[[{name}]]", f"[{name}.")), name
+        assert any(
+            f"#{begin}" in written
+            for begin in (f"{name} = ", f"[{name}]", f"[[{name}]]", f"[{name}.")
+        ), name
     path.write_text("bell = true\n", encoding="utf-8")
     capsys.readouterr()
     assert main(["config", "--init", "--config", str(path)]) == 2
@@ -96,7 +120,9 @@ def test_init_writes_a_file_that_changes_nothing_and_never_overwrites(
     assert path.read_text(encoding="utf-8") == "bell = true\n"
 
 
-def test_path_and_the_settings_in_force_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_and_the_settings_in_force_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = _file(tmp_path, "theme = 'light'\n[keys]\nquit = 'x'\n")
     assert main(["config", "--path", "--config", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}\n"
@@ -124,7 +150,9 @@ def test_every_setting_in_force_says_where_it_comes_from(
     if sys.version_info >= (3, 11):
         import tomllib
 
-        assert tomllib.loads("\n".join(lines))["keys"] == {"quit": "x"}, "the output is a configuration file"
+        assert tomllib.loads("\n".join(lines))["keys"] == {"quit": "x"}, (
+            "the output is a configuration file"
+        )
 
 
 LINE = 'theme = "light"'
@@ -158,7 +186,9 @@ def test_a_file_with_a_mistake_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "interval = \n"
 
 
-def test_links_and_files_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_and_files_of_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, link = tmp_path / "config.toml", tmp_path / "link.toml"
     path.write_text("interval = 2\n")
     link.symlink_to(path)
@@ -173,6 +203,9 @@ def test_a_file_keeps_its_mode_and_a_new_one_is_the_users_alone(tmp_path: Path) 
     path.write_text("interval = 2\n")
     path.chmod(0o644)
     assert save(str(path), "columns", ("pid", "command")) == f"columns saved in {path}"
-    assert path.read_text() == 'interval = 2\ncolumns = ["pid", "command"]\n' and path.stat().st_mode & 0o777 == 0o644
+    assert (
+        path.read_text() == 'interval = 2\ncolumns = ["pid", "command"]\n'
+        and path.stat().st_mode & 0o777 == 0o644
+    )
     assert "saved" in save(str(new), "theme", "light")
     assert new.stat().st_mode & 0o777 == 0o600 and os.listdir(new.parent) == ["config.toml"]

@@ -40,7 +40,12 @@ def _snapshot(*gpus: GpuSample, busy: tuple[int, ...] = ()) -> Snapshot:
         (_snapshot(_gpu(0, 0, 70), _gpu(1, 90, 10)), 20 * GIB, False, [1]),
         (_snapshot(_gpu(0, 0), _gpu(1, 4.9), _gpu(2, 5), busy=(0,)), 0, True, [1]),
         (_snapshot(_gpu(0, None), _gpu(1, 99), _gpu(2, None, asleep=True)), 0, False, [2, 1, 0]),
-        (_snapshot(_gpu(0, None, lost_reason="Xid 79"), _gpu(1, 0, split=True), _gpu(2, 99)), 0, False, [2]),
+        (
+            _snapshot(_gpu(0, None, lost_reason="Xid 79"), _gpu(1, 0, split=True), _gpu(2, 99)),
+            0,
+            False,
+            [2],
+        ),
     ],
 )
 def test_the_least_used_gpus_that_cuda_can_use_come_first(
@@ -51,11 +56,18 @@ def test_the_least_used_gpus_that_cuda_can_use_come_first(
 
 def _run(scenario: Scenario, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, **scenario.environment(), "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-m", "gputop", "pick", *words], capture_output=True, text=True, env=environ)
+    return subprocess.run(
+        [sys.executable, "-m", "gputop", "pick", *words],
+        capture_output=True,
+        text=True,
+        env=environ,
+    )
 
 
 @pytest.mark.nvml
-def test_uuids_go_to_stdout_and_too_few_gpus_are_an_exit_status(nvml_scenario: Callable[..., Scenario]) -> None:
+def test_uuids_go_to_stdout_and_too_few_gpus_are_an_exit_status(
+    nvml_scenario: Callable[..., Scenario],
+) -> None:
     scenario = nvml_scenario(gpus=3)
     for gpu, util in zip(scenario.gpus, (95, 0, 30), strict=True):
         gpu.set(util=util)
@@ -72,7 +84,9 @@ def test_uuids_go_to_stdout_and_too_few_gpus_are_an_exit_status(nvml_scenario: C
 
 
 @pytest.mark.parametrize("words", [("-n", "0"), ("-n", "x"), ("--free", "much"), ("--redact",)])
-def test_wrong_words_are_refused_in_a_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_refused_in_a_line(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
 
     assert main(["pick", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1

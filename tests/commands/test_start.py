@@ -29,11 +29,15 @@ def test_a_start_imports_nothing_before_the_first_picture_that_is_used_later(
 ) -> None:
     scenario = nvml_scenario(8)
     scenario.write()
-    imported = _imported({**scenario.environment(), "XDG_CONFIG_HOME": str(tmp_path)}, tmp_path / "modules")
+    imported = _imported(
+        {**scenario.environment(), "XDG_CONFIG_HOME": str(tmp_path)}, tmp_path / "modules"
+    )
     ours = {name for name in imported if name.partition(".")[0] == "gputop"}
     early = imported & LIBRARIES | {name for name in ours if PARTS & set(name.split("."))}
     assert ours, "nothing was drawn"
-    assert not early, f"{sorted(early)}: imported before the first picture; import it where it is used, or after it"
+    assert not early, (
+        f"{sorted(early)}: imported before the first picture; import it where it is used, or after it"
+    )
 
 
 def _imported(environment: dict[str, str], file: Path) -> set[str]:

@@ -44,7 +44,9 @@ def test_once_is_a_line_a_gpu_and_full_is_more(nvml_scenario: Callable[..., Scen
         assert len(process.communicate()[0].splitlines()) > 9
 
 
-def test_followed_each_reading_is_flushed_as_lines_objects_or_rows(nvml_scenario: Callable[..., Scenario]) -> None:
+def test_followed_each_reading_is_flushed_as_lines_objects_or_rows(
+    nvml_scenario: Callable[..., Scenario],
+) -> None:
     scenario = nvml_scenario(gpus=2)
     with _running(scenario, "once", "--follow") as process:
         lines = _lines(process, 6)
@@ -73,7 +75,9 @@ def test_a_reader_that_leaves_ends_what_follows(nvml_scenario: Callable[..., Sce
 
 
 @pytest.mark.parametrize("word", ["--steps", "--full"])
-def test_what_is_of_one_reading_is_not_followed(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_of_one_reading_is_not_followed(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
 
     assert main(["once", "--follow", word]) == 2
     assert f"{word} is of one reading" in capsys.readouterr().err

@@ -18,7 +18,10 @@ STALE_S = 0.3
 
 def build(directory: Path) -> None:
     source = Path(__file__).parent / "libcuda.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", directory / LIBRARY, source], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", directory / LIBRARY, source],
+        check=True,
+    )
 
 
 class Cuda:
@@ -46,7 +49,9 @@ class Cuda:
 class Gpu:
     """Makes the stand-in NVML say what a GPU would that runs what the stand-in CUDA launches."""
 
-    def __init__(self, cuda: Cuda, scenario: Scenario, multiprocessors: int, says: Callable[[float], float]) -> None:
+    def __init__(
+        self, cuda: Cuda, scenario: Scenario, multiprocessors: int, says: Callable[[float], float]
+    ) -> None:
         """``says`` makes the SM activity that is told of the true one, in percent."""
         self._cuda, self._scenario, self._n, self._says = cuda, scenario, multiprocessors, says
         self.seen: set[tuple[str, int]] = set()

@@ -15,7 +15,9 @@ TEXTS = Path(__file__).parent
 def row(name: str, value: float, uuid: str, **labels: str) -> str:
     """One sample as an exporter prints it."""
     more = "".join(f',{label}="{text}"' for label, text in labels.items())
-    return f'DCGM_FI_{name}{{gpu="0",UUID="{uuid}",device="nvidia0",Hostname="n"{more}}} {value:.6f}\n'
+    return (
+        f'DCGM_FI_{name}{{gpu="0",UUID="{uuid}",device="nvidia0",Hostname="n"{more}}} {value:.6f}\n'
+    )
 
 
 class SmallExporter:

@@ -41,7 +41,9 @@ def until(dmon: Dmon, wanted: Callable[[MeasuredActivity | Waiting | SmReadFaile
     deadline = time.monotonic() + 60.0
     while True:
         try:
-            got: MeasuredActivity | Waiting | SmReadFailed = dmon.activity(uuid_of(0), time.monotonic())
+            got: MeasuredActivity | Waiting | SmReadFailed = dmon.activity(
+                uuid_of(0), time.monotonic()
+            )
         except SmReadFailed as failure:
             got = failure
         if wanted(got):
@@ -62,7 +64,9 @@ def is_gone(group: int, tries: int = 2000) -> bool:
     """Whether no process of a session still runs, within a moment; zombies are their parent's business."""
     for _ in range(tries):
         stats = [parse_stat(data) for data in map(_stat, Path("/proc").glob("[0-9]*"))]
-        if not any(stat is not None and stat.session == group and stat.state not in "ZX" for stat in stats):
+        if not any(
+            stat is not None and stat.session == group and stat.state not in "ZX" for stat in stats
+        ):
             return True
         time.sleep(0.01)
     return False

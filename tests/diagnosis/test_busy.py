@@ -29,7 +29,13 @@ LOW = {"util": 96.0, "sm": 18.0, "dram": 20.0, "tensor_active_pct": 4.0}
 QUIET = {**LOW, "dram": 8.0, "power_w": 300.0, "nccl": True}
 FP32 = {"sm": 95.0, "tensor_active_pct": 0.0, "fp32_active_pct": 70.0, "seconds": 90}
 LOW_OCC = {"sm": 70.0, "sm_occupancy_pct": 9.0, "tensor_active_pct": 4.0, "dram": 30.0}
-HALF: dict[str, Any] = {"util": 98.0, "sm": 48.0, "tensor_active_pct": 13.0, "dram": 20.0, "power_w": 450.0}
+HALF: dict[str, Any] = {
+    "util": 98.0,
+    "sm": 48.0,
+    "tensor_active_pct": 13.0,
+    "dram": 20.0,
+    "power_w": 450.0,
+}
 HOLLOW: dict[str, Any] = {
     "util": 20.0, "sm": 0.2, "dram": 0.0, "tensor_active_pct": 0.0, "power_w": 40.0, "main": 2.0,
 }  # fmt: skip
@@ -37,7 +43,14 @@ STALLED: dict[str, Any] = {
     "util": 99.0, "sm": 90.0, "tensor_active_pct": 1.0, "fp64_active_pct": 0.0, "fp32_active_pct": 3.0,
     "fp16_active_pct": 0.0, "int_active_pct": 9.0, "dram": 4.0,
 }  # fmt: skip
-SQUARES = {"util": 100.0, "sm": 90.0, "tensor_active_pct": 1.0, "dram": 0.0, "power_w": 400.0, "seconds": 30}
+SQUARES = {
+    "util": 100.0,
+    "sm": 90.0,
+    "tensor_active_pct": 1.0,
+    "dram": 0.0,
+    "power_w": 400.0,
+    "seconds": 30,
+}
 """Each thread squares one float: as an A100 shows it, whose FP32 pipe nobody counts there."""
 NO_WITNESS = {"sm": 90.0, "tensor_active_pct": 8.0, "dram": 20.0}
 FABRIC = {
@@ -295,12 +308,22 @@ def test_a_busy_gpu_is_called_what_it_is(title: str) -> None:
         assert_told(told_of({**base, **changes}), wanted)
 
 
-@pytest.mark.parametrize("scene", [HALF, HOLLOW, STALLED, {"sm": 90.0}, {"sm": 90.0, "tensor_active_pct": 1.0}])
+@pytest.mark.parametrize(
+    "scene", [HALF, HOLLOW, STALLED, {"sm": 90.0}, {"sm": 90.0, "tensor_active_pct": 1.0}]
+)
 def test_with_a_column_missing_less_is_said_and_never_praise(scene: dict[str, Any]) -> None:
     whole = told_of({**scene, "seconds": 90})
-    for lacking in (("dram",), ("tensor_active_pct",), ("power_w",), ("dram", "tensor_active_pct"), ("sm",)):
+    for lacking in (
+        ("dram",),
+        ("tensor_active_pct",),
+        ("power_w",),
+        ("dram", "tensor_active_pct"),
+        ("sm",),
+    ):
         less = told_of({**scene, **dict.fromkeys(lacking), "seconds": 90})
-        assert not (less.level == "green" and less.confidence == "high" and whole.level != "green"), lacking
+        assert not (
+            less.level == "green" and less.confidence == "high" and whole.level != "green"
+        ), lacking
         assert whole.level == "red" or less.level != "red", lacking
 
 
@@ -324,12 +347,19 @@ def over(*parts: tuple[int, dict[str, Any]], processes: list[Any] | None = None)
 def test_two_sources_of_sm_never_mix() -> None:
     other = {"util": 96.0, "sm": 90.0, "sm_source": "dcgm-exporter"}
     watch = over((40, {"util": 96.0, "sm": 0.5}), (17, other))
-    assert watch.said[44][1].efficiency_pct is None, "five samples of the new source are too few of the window"
+    assert watch.said[44][1].efficiency_pct is None, (
+        "five samples of the new source are too few of the window"
+    )
     assert watch.said[-1][1].efficiency_pct == pytest.approx(93.75)
     # One that begins in the middle is compared with the util of its own samples.
-    begins = over((40, {"util": 100.0, **BLIND}), (40, {"util": 4.0, "sm": 3.0, "dram": 0.0, "tensor_active_pct": 0.0}))
+    begins = over(
+        (40, {"util": 100.0, **BLIND}),
+        (40, {"util": 4.0, "sm": 3.0, "dram": 0.0, "tensor_active_pct": 0.0}),
+    )
     assert not [d for _, d in begins.said if d.busy_not_working is not None]
-    changes = over((60, {"sm": 90.0}), (60, {"sm": 89.0, "sm_source": "dcgm-exporter"}), (60, BLIND))
+    changes = over(
+        (60, {"sm": 90.0}), (60, {"sm": 89.0, "sm_source": "dcgm-exporter"}), (60, BLIND)
+    )
     assert {d.verdict for t, d in changes.said if t > 30} == {"healthy", "no_bottleneck_seen"}
     assert changes.said[-1][1].verdict == "no_bottleneck_seen"
 
@@ -341,7 +371,10 @@ def test_a_broken_counter_that_recovers_counts_again() -> None:
 
 def test_nothing_is_said_of_fewer_than_ten_samples() -> None:
     watch = over((30, {"util": 96.0, "sm": 8.0}))
-    assert_told(watch.said[8][1], {"verdict": "collecting", "busy_not_working": None, "efficiency_pct": None})
+    assert_told(
+        watch.said[8][1],
+        {"verdict": "collecting", "busy_not_working": None, "efficiency_pct": None},
+    )
     shown = watch.first(lambda said: said.verdict == "small_kernels")
     assert shown is not None and 9 <= shown <= 18
 
@@ -358,7 +391,10 @@ def test_a_process_younger_than_a_minute_is_starting_up(age: float, found: str) 
 @pytest.mark.parametrize(("interval_s", "n"), [(0.25, 120), (0.5, 60), (2.0, 15), (5.0, 6)])
 def test_windows_are_in_seconds_whatever_the_interval(interval_s: float, n: int) -> None:
     watch, low = Watch(), gpu(util=96.0, sm=8.0)
-    last = watch.feed(snap(interval_s * i, low, [train()], interval_s=interval_s) for i in range(int(60 / interval_s)))
+    last = watch.feed(
+        snap(interval_s * i, low, [train()], interval_s=interval_s)
+        for i in range(int(60 / interval_s))
+    )
     assert (last.verdict, last.n) == ("small_kernels", n)
     shown = watch.first(lambda said: said.verdict == "small_kernels")
     assert shown is not None and shown <= 45.0
@@ -371,8 +407,14 @@ def idle(seconds: int) -> Watch:
 def test_memory_held_without_work_is_said_after_five_minutes_and_alarms_after_an_hour() -> None:
     shown = idle(330).first(lambda said: said.verdict == "idle_holding_memory")
     assert shown is not None and 298 <= shown <= 310
-    held = (snap(5.0 * t, gpu(util=0.0, sm=0.0), [train(main=0.0)], interval_s=5.0) for t in range(740))
-    wanted = {"verdict": "idle_holding_memory", "level": "red", "title": "idle, holding memory  62 min"}
+    held = (
+        snap(5.0 * t, gpu(util=0.0, sm=0.0), [train(main=0.0)], interval_s=5.0) for t in range(740)
+    )
+    wanted = {
+        "verdict": "idle_holding_memory",
+        "level": "red",
+        "title": "idle, holding memory  62 min",
+    }
     assert_told(Watch().feed(held), wanted)
 
 
@@ -386,7 +428,10 @@ def test_memory_held_without_work_is_said_after_five_minutes_and_alarms_after_an
 )  # fmt: skip
 def test_who_holds_memory_and_what_it_does(changes: dict[str, Any], found: str) -> None:
     process = train(**{"main": 0.0, **changes})
-    moments = (snap(5.0 * t, gpu(util=0.0, sm=0.0, power_w=70.0), [process], interval_s=5.0) for t in range(70))
+    moments = (
+        snap(5.0 * t, gpu(util=0.0, sm=0.0, power_w=70.0), [process], interval_s=5.0)
+        for t in range(70)
+    )
     assert Watch().feed(moments).verdict == found
 
 
@@ -430,11 +475,20 @@ def flips(watch: Watch, since: float = 40.0) -> int:
 @pytest.mark.parametrize("name", WAVES)
 def test_a_load_that_wanders_over_a_threshold_keeps_its_verdict(name: str) -> None:
     """Slower than the window, so that the means wander too."""
-    base: dict[str, Any] = {"util": 98.0, "sm": 60.0, "tensor_active_pct": 30.0, "dram": 20.0, "power_w": 500.0}
+    base: dict[str, Any] = {
+        "util": 98.0,
+        "sm": 60.0,
+        "tensor_active_pct": 30.0,
+        "dram": 20.0,
+        "power_w": 500.0,
+    }
 
     def at(tick: int) -> dict[str, Any]:
         phase = abs((tick % 180) / 90.0 - 1.0)
-        return {**base, **{key: low + (high - low) * phase for key, (low, high) in WAVES[name].items()}}
+        return {
+            **base,
+            **{key: low + (high - low) * phase for key, (low, high) in WAVES[name].items()},
+        }
 
     assert flips(over(*[(1, at(tick)) for tick in range(540)])) <= 1
 
@@ -449,7 +503,12 @@ def requests_by_chance(duty: float, seconds: int) -> Iterator[dict[str, float]]:
             at, busy = max(at, until), not busy
             until = at + rnd.expovariate(1.0 if busy else duty / (1.0 - duty))
         worked += busy * (second + 1 - at)
-        yield {"util": 100 * worked, "sm": 66 * worked, "dram": 68 * worked, "tensor_active_pct": 2 * worked}
+        yield {
+            "util": 100 * worked,
+            "sm": 66 * worked,
+            "dram": 68 * worked,
+            "tensor_active_pct": 2 * worked,
+        }
 
 
 @pytest.mark.parametrize(
@@ -474,19 +533,32 @@ def test_a_server_whose_requests_come_by_chance_keeps_its_verdict(duty: float, s
         ({"sm_source": "gpm", "power_w": 60.0}, {"busy_not_working": "A"}),
     ],
 )  # fmt: skip
-def test_a_multiplexed_row_of_dcgm_is_no_sample(changes: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_a_multiplexed_row_of_dcgm_is_no_sample(
+    changes: dict[str, Any], wanted: dict[str, Any]
+) -> None:
     """Two of three rows of DCGM hold no profiling value, except the memory's."""
-    live = {"util": 99.0, "sm": 47.0, "tensor_active_pct": 12.0, "dram": 25.0, "power_w": 250.0, "sm_source": "dcgmi"}
+    live = {
+        "util": 99.0,
+        "sm": 47.0,
+        "tensor_active_pct": 12.0,
+        "dram": 25.0,
+        "power_w": 250.0,
+        "sm_source": "dcgmi",
+    }
     void = {"sm": 0.0, "tensor_active_pct": 0.0, "fp16_active_pct": 0.0}
 
     def row(tick: int) -> GpuSample:
         return gpu(**{**live, **(void if tick % 3 else {}), **changes})
 
-    assert_told(Watch().feed(snap(0.1 * i, row(i), [train()], interval_s=0.1) for i in range(420)), wanted)
+    assert_told(
+        Watch().feed(snap(0.1 * i, row(i), [train()], interval_s=0.1) for i in range(420)), wanted
+    )
 
 
 def test_idle_time_without_any_process_is_a_fact_and_counts_as_idle() -> None:
-    half = [gpu(util=100.0 * (tick % 3 == 0), sm=30.0 * (tick % 3 == 0), dram=5.0) for tick in range(60)]
+    half = [
+        gpu(util=100.0 * (tick % 3 == 0), sm=30.0 * (tick % 3 == 0), dram=5.0) for tick in range(60)
+    ]
     said = Watch().feed(snap(tick, sample) for tick, sample in enumerate(half))
     assert_told(said, {
         "verdict": "starved_unattributed", "level": "grey", "state": "idle",
@@ -497,23 +569,41 @@ def test_idle_time_without_any_process_is_a_fact_and_counts_as_idle() -> None:
     assert seconds["starved"] == 0.0 and seconds["idle"] > 0.0
     hidden = [train(main_run_pct=None, main_wait_pct=None, state=None, run_pct=None, cpu_pct=None)]
     seen = Watch().feed(snap(tick, sample, hidden) for tick, sample in enumerate(half))
-    assert (seen.level, seen.state) == ("yellow", "starved"), "a process that is there waits for something"
+    assert (seen.level, seen.state) == ("yellow", "starved"), (
+        "a process that is there waits for something"
+    )
 
 
 def test_shares_of_all_states_add_up_and_busy_not_working_is_split_by_its_cause() -> None:
-    waiting = {"util": 99.0, "sm": 16.0, "dram": 6.0, "tensor_active_pct": 2.0, "nvlink_rx_bytes_per_s": 157e9}
+    waiting = {
+        "util": 99.0,
+        "sm": 16.0,
+        "dram": 6.0,
+        "tensor_active_pct": 2.0,
+        "nvlink_rx_bytes_per_s": 157e9,
+    }
     tiny = {"util": 97.0, "sm": 8.0, "dram": 12.0, "tensor_active_pct": 1.0}
-    watch = over((120, waiting), (90, tiny), (60, {}), (60, {"util": 30.0, "sm": 25.0}), (60, {"util": 0.0, "sm": 0.0}))
+    watch = over(
+        (120, waiting),
+        (90, tiny),
+        (60, {}),
+        (60, {"util": 30.0, "sm": 25.0}),
+        (60, {"util": 0.0, "sm": 0.0}),
+    )
     said = watch.said[-1][1]
     assert said.seconds is not None and said.causes is not None
     assert sum(said.seconds.values()) == pytest.approx(389)
     assert sum(said.causes.values()) == pytest.approx(said.seconds["busy_not_working"])
     assert set(said.causes) == {"communication", "small_kernels"}
     assert said.causes["communication"] > 60.0 and said.causes["small_kernels"] > 60.0
-    assert all((d.busy_not_working is None) == (d.state != "busy_not_working") for _, d in watch.said)
+    assert all(
+        (d.busy_not_working is None) == (d.state != "busy_not_working") for _, d in watch.said
+    )
 
 
-def test_a_busy_sm_in_which_nothing_is_seen_to_work_is_never_green_from_the_first_verdict_on() -> None:
+def test_a_busy_sm_in_which_nothing_is_seen_to_work_is_never_green_from_the_first_verdict_on() -> (
+    None
+):
     watch = over((120, {key: value for key, value in SQUARES.items() if key != "seconds"}))
     said = [d for _, d in watch.said if d.verdict != "collecting"]
     assert {(d.verdict, d.level, d.title) for d in said[:40]} == {("working", "info", UNEXPLAINED)}

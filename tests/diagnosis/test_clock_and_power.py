@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.diagnosis.summary import in_sample
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.derived import APPLICATION_CLOCKS, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP, SOFTWARE_THERMAL
+from gputop.model.derived import (
+    APPLICATION_CLOCKS,
+    HARDWARE_THERMAL,
+    POWER_BRAKE,
+    POWER_CAP,
+    SOFTWARE_THERMAL,
+)
 from gputop.recording.writer import RecordingWriter
 from gputop.report.gpu_account import GpuAccount
 from tests.support.scenes import Watch, assert_told, gpu, snap, train
@@ -50,9 +56,19 @@ def told_of(**values: Any) -> GpuDiagnosis:
         ({"sm": 92.0, "tensor_active_pct": 1.0, "fp32_active_pct": 60.0}, "345 of 1980"),
     ],
 )
-def test_a_low_clock_without_heat_or_power_is_yellow_and_named(changes: dict[str, Any], reason: str) -> None:
+def test_a_low_clock_without_heat_or_power_is_yellow_and_named(
+    changes: dict[str, Any], reason: str
+) -> None:
     said = told_of(**{**LOW, **changes})
-    assert_told(said, {"verdict": "low_clock", "level": "yellow", "badges": {"low_clock": "yellow"}, "says": reason})
+    assert_told(
+        said,
+        {
+            "verdict": "low_clock",
+            "level": "yellow",
+            "badges": {"low_clock": "yellow"},
+            "says": reason,
+        },
+    )
     assert said.evidence[0] == said.badges[0].evidence and "nvidia-smi -rgc" in said.remedy
 
 
@@ -73,7 +89,10 @@ def test_a_clock_with_a_reason_or_near_its_maximum_is_not_accused(changes: dict[
 def test_a_desktop_that_rests_at_a_low_clock_is_not_accused() -> None:
     desktop = replace(train(), type="G")
     watch = Watch()
-    said = watch.feed(snap(tick, gpu(**{k: v for k, v in LOW.items() if k != "main"}), [desktop]) for tick in range(60))
+    said = watch.feed(
+        snap(tick, gpu(**{k: v for k, v in LOW.items() if k != "main"}), [desktop])
+        for tick in range(60)
+    )
     assert_told(said, {"lacks": "low_clock"})
 
 
@@ -82,7 +101,9 @@ def test_the_missing_share_of_the_clock_is_lost() -> None:
     lost = watch.said[-1][1].lost or {}
     assert lost["low_clock"] == pytest.approx(120 * (1.0 - 345.0 / 1980.0), rel=0.3)
     (_, before), (_, now) = watch.said[-2], watch.said[-1]
-    assert lost["low_clock"] - (before.lost or {})["low_clock"] == pytest.approx(1.0 - 345.0 / 1980.0)
+    assert lost["low_clock"] - (before.lost or {})["low_clock"] == pytest.approx(
+        1.0 - 345.0 / 1980.0
+    )
     assert now.charged_s > 0.0
 
 
@@ -104,7 +125,9 @@ def test_impossible_power_is_no_evidence_and_the_clock_is_the_finding() -> None:
     believed = watch.diagnoser.believed
     assert believed is not None
     sample = believed.gpus[0]
-    assert (sample.power_w, sample.energy_j) == (None, None) and "589 W" in sample.unavailable["power_w"]
+    assert (sample.power_w, sample.energy_j) == (None, None) and "589 W" in sample.unavailable[
+        "power_w"
+    ]
 
 
 def test_energy_is_not_counted_from_impossible_power() -> None:
@@ -126,7 +149,9 @@ def test_energy_is_not_counted_from_impossible_power() -> None:
 @pytest.mark.parametrize("watts", [700.0, 770.0, 840.0])
 def test_power_that_swings_around_its_limit_is_measured(watts: float) -> None:
     watch = watched(20, power_w=watts)
-    assert watch.diagnoser.believed is not None and watch.diagnoser.believed.gpus[0].power_w == watts
+    assert (
+        watch.diagnoser.believed is not None and watch.diagnoser.believed.gpus[0].power_w == watts
+    )
 
 
 def test_heat_and_the_power_limit_never_ask_for_opposite_things() -> None:
@@ -142,7 +167,9 @@ def test_one_sample_shows_a_low_clock_too() -> None:
     assert in_sample(gpu())[0] == "working"
 
 
-def test_a_report_tells_a_low_clock_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_tells_a_low_clock_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     writer = RecordingWriter(str(tmp_path / "low.jsonl.gz"))
     values = {key: value for key, value in LOW.items() if key != "main"}
     for tick in range(90):

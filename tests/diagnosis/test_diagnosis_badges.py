@@ -13,7 +13,19 @@ from gputop.diagnosis.hardware_health import Health
 from gputop.diagnosis.memory_trend import growth
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessStatic
 from gputop.sources.simulation.life import slurm
-from tests.support.scenes import GIB, HOST, T0, Watch, assert_told, badges, gpu, snap, steady, train, workers
+from tests.support.scenes import (
+    GIB,
+    HOST,
+    T0,
+    Watch,
+    assert_told,
+    badges,
+    gpu,
+    snap,
+    steady,
+    train,
+    workers,
+)
 
 
 def over(seconds: int, sample: Callable[[int], GpuSample]) -> Watch:
@@ -81,15 +93,40 @@ OF_THE_HOST: dict[str, tuple[float, list[Any], dict[str, float], dict[str, Any]]
     "queued, with pressure": (40.0, queued(30.0), {"psi_cpu_pct": 20.0}, {"has": "core_shortage"}),
     "queued, with a full host": (40.0, queued(30.0), {"cpu_pct": 90.0}, {"has": "core_shortage"}),
     "hardly queued": (40.0, queued(29.0), {"psi_cpu_pct": 60.0}, {"lacks": "core_shortage"}),
-    "no pressure": (40.0, queued(60.0), {"psi_cpu_pct": 19.0, "cpu_pct": 89.0}, {"lacks": "core_shortage"}),
-    "a busy GPU": (98.0, queued(60.0, main=100.0), {"cpu_pct": 99.0, "psi_cpu_pct": 70.0}, {"badges": {}}),
+    "no pressure": (
+        40.0,
+        queued(60.0),
+        {"psi_cpu_pct": 19.0, "cpu_pct": 89.0},
+        {"lacks": "core_shortage"},
+    ),
+    "a busy GPU": (
+        98.0,
+        queued(60.0, main=100.0),
+        {"cpu_pct": 99.0, "psi_cpu_pct": 70.0},
+        {"badges": {}},
+    ),
     "a limit": (40.0, queued(35.0, throttled_pct=10.0), {}, {"has": "cpu_limit"}),
-    "a limit on a busy GPU": (98.0, queued(35.0, throttled_pct=10.0), {}, {"badges": {"cpu_limit": "info"}}),
+    "a limit on a busy GPU": (
+        98.0,
+        queued(35.0, throttled_pct=10.0),
+        {},
+        {"badges": {"cpu_limit": "info"}},
+    ),
     "hardly a limit": (40.0, queued(35.0, throttled_pct=9.9), {}, {"lacks": "cpu_limit"}),
     "swap that is merely occupied": (98.0, [train()], SWAP, {"badges": {}}),
     "swapping": (98.0, [train()], {**SWAP, "psi_mem_pct": 10.0}, {"badges": {"swap": "yellow"}}),
-    "swap and a full memory": (98.0, [train()], {**SWAP, "mem_used_bytes": 470 * GIB}, {"badges": {"swap": "yellow"}}),
-    "little swap": (98.0, [train()], {"swap_used_bytes": 9e8, "mem_used_bytes": 470 * GIB}, {"badges": {}}),
+    "swap and a full memory": (
+        98.0,
+        [train()],
+        {**SWAP, "mem_used_bytes": 470 * GIB},
+        {"badges": {"swap": "yellow"}},
+    ),
+    "little swap": (
+        98.0,
+        [train()],
+        {"swap_used_bytes": 9e8, "mem_used_bytes": 470 * GIB},
+        {"badges": {}},
+    ),
     "two that compute": (98.0, [train(), train(pid=4500)], {}, {"badges": {"shared_gpu": "info"}}),
     "a display beside": (98.0, [train(), XORG], {}, {"badges": {}}),
 }
@@ -115,7 +152,10 @@ def test_old_errors_never_count_and_new_ones_stay_until_acknowledged() -> None:
     watch.diagnoser.acknowledge(0, "ecc")
     assert badges(watch.feed([snap(120, gpu(ecc_uncorrected=18), [train()])])) == {}
     said = watch.feed([snap(121, gpu(ecc_uncorrected=20), [train()])])
-    assert badges(said) == {"ecc": "red"} and "2 new uncorrected ECC errors (20 " in said.badges[0].evidence
+    assert (
+        badges(said) == {"ecc": "red"}
+        and "2 new uncorrected ECC errors (20 " in said.badges[0].evidence
+    )
     # A counter that was reset is no error.
     counts = [3, 3, 0, 0, None, 0]
     assert badges(over(6, lambda tick: gpu(ecc_uncorrected=counts[tick])).said[-1][1]) == {}
@@ -142,7 +182,9 @@ def test_the_xids_of_hardware_are_these() -> None:
 
 def test_a_lost_gpu_is_grey_at_once_and_judged_again_when_it_is_back() -> None:
     watch = over(40, lambda tick: gpu())
-    lost = watch.feed([snap(40, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))])
+    lost = watch.feed(
+        [snap(40, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))]
+    )
     assert_told(lost, {
         "verdict": "collecting", "level": "grey", "title": "LOST", "state": "unmeasured",
         "evidence": ("it fell off the bus",), "badges": {"lost": "red"},
@@ -155,7 +197,9 @@ def test_a_lost_gpu_is_grey_at_once_and_judged_again_when_it_is_back() -> None:
 def memory(seconds: int, held: Callable[[int], float], used: float = 20 * GIB) -> dict[str, str]:
     """The badges after so many seconds of a process that holds so much."""
     rows = [(2 * t, train(gpu_mem_bytes=held(2 * t))) for t in range(seconds // 2)]
-    return badges(Watch().feed(snap(t, gpu(mem_used_bytes=used), [p], interval_s=2.0) for t, p in rows))
+    return badges(
+        Watch().feed(snap(t, gpu(mem_used_bytes=used), [p], interval_s=2.0) for t, p in rows)
+    )
 
 
 def test_memory_that_grows_for_ten_minutes_is_a_leak_and_one_that_settles_or_saws_is_none() -> None:
@@ -164,7 +208,9 @@ def test_memory_that_grows_for_ten_minutes_is_a_leak_and_one_that_settles_or_saw
 
     assert memory(800, leak) == {"memory_leak": "yellow"}
     assert memory(560, leak) == {}
-    assert memory(800, leak, used=75 * GIB) == {"memory_leak": "red"}, "5 GiB at 100 MB/min: full within an hour"
+    assert memory(800, leak, used=75 * GIB) == {"memory_leak": "red"}, (
+        "5 GiB at 100 MB/min: full within an hour"
+    )
     assert memory(800, lambda t: 20e9 + t * 19e6 / 60) == {}
     assert memory(800, lambda t: 20e9 + min(t, 200) * 100e6 / 60) == {}
     assert memory(800, lambda t: 20e9 + (t % 200) * 200e6) == {}
@@ -188,28 +234,40 @@ def test_stop_and_start_is_counted_in_seconds_whatever_the_interval() -> None:
 JOB = slurm(8821)
 
 
-def ranks(*sm: float | None, seconds: int = 85, job: CgroupName | None = JOB, **changes: Any) -> Watch:
+def ranks(
+    *sm: float | None, seconds: int = 85, job: CgroupName | None = JOB, **changes: Any
+) -> Watch:
     """The GPUs of one job with this SM activity each; power tells where it is not known."""
     static = ProcessStatic(user="ml", command="python train.py", name="python", batch_job=job)
     gpus = [gpu(i, **{"util": 97.0, "sm": value, **changes}) for i, value in enumerate(sm)]
     if None in sm:
-        gpus = [replace(g, sm_source="bound", power_w=650.0 if i == 0 else 400.0) for i, g in enumerate(gpus)]
+        gpus = [
+            replace(g, sm_source="bound", power_w=650.0 if i == 0 else 400.0)
+            for i, g in enumerate(gpus)
+        ]
     watch = Watch()
-    watch.feed(snap(tick, gpus, [train(i, static=static) for i in range(len(sm))]) for tick in range(seconds))
+    watch.feed(
+        snap(tick, gpus, [train(i, static=static) for i in range(len(sm))])
+        for tick in range(seconds)
+    )
     return watch
 
 
 def test_a_straggler_does_more_than_its_peers_for_a_minute() -> None:
     watch = ranks(91.0, 55.0, 53.0, 54.0)
     last = watch.said[-1][1]
-    assert badges(last).get("straggler") == "yellow" and "the others wait" in last.badges[0].evidence
+    assert (
+        badges(last).get("straggler") == "yellow" and "the others wait" in last.badges[0].evidence
+    )
     shown = watch.first(lambda said: "straggler" in badges(said))
     assert shown is not None and 58 <= shown <= 75
     waits = ranks(55.0, 91.0, 53.0, 54.0).said[-1][1]
     assert badges(waits) == {"straggler": "info"}
     assert "waits" in waits.badges[0].evidence and "GPU 1" in waits.badges[0].evidence
     assert badges(ranks(None, None, None, None).said[-1][1]) == {"straggler": "yellow"}, "by power"
-    assert badges(ranks(70.0, 54.0, 54.0, 54.0).said[-1][1]) == {"straggler": "yellow"}, "by 16 points"
+    assert badges(ranks(70.0, 54.0, 54.0, 54.0).said[-1][1]) == {"straggler": "yellow"}, (
+        "by 16 points"
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,18 @@ from tests.support.scenes import T0, gpu
 
 
 def second(tick: float, util: float | None, sm: float | None) -> Second:
-    return Second(T0 + tick, 1.0, GpuMeans(util_pct=util, sm=sm, util_with_sm=None if sm is None else util))
+    return Second(
+        T0 + tick, 1.0, GpuMeans(util_pct=util, sm=sm, util_with_sm=None if sm is None else util)
+    )
 
 
 @looks(30)
-@given(st.lists(st.tuples(st.floats(0, 100), st.none() | st.floats(0, 100)), min_size=1, max_size=120))
-def test_means_are_those_of_the_last_thirty_seconds(samples: list[tuple[float, float | None]]) -> None:
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.none() | st.floats(0, 100)), min_size=1, max_size=120)
+)
+def test_means_are_those_of_the_last_thirty_seconds(
+    samples: list[tuple[float, float | None]],
+) -> None:
     window = WindowState()
     for tick, (util, sm) in enumerate(samples):
         window.add(second(tick, util, sm))
@@ -42,14 +48,18 @@ def test_means_are_those_of_the_last_thirty_seconds(samples: list[tuple[float, f
 @given(st.floats(0, 100), st.integers(1, 30))
 def test_a_mean_of_equal_values_is_that_value(value: float, n: int) -> None:
     """The thresholds of the flags are strict: 80.0 must not become 79.99999."""
-    assert gpu_means([second(tick, round(value, 3), None) for tick in range(n)]).util_pct == round(value, 3)
+    assert gpu_means([second(tick, round(value, 3), None) for tick in range(n)]).util_pct == round(
+        value, 3
+    )
 
 
 def test_a_winner_needs_eight_of_ten_and_the_shown_one_ten_seconds() -> None:
     chooser = Debouncer("a", 0.0)
     for t in range(1, 8):
         assert not chooser.vote(float(t), "b", 1.0)
-    assert not chooser.vote(8.0, "b", 1.0), "eight wins, but the shown one has stood for eight seconds"
+    assert not chooser.vote(8.0, "b", 1.0), (
+        "eight wins, but the shown one has stood for eight seconds"
+    )
     assert not chooser.vote(9.0, "b", 1.0)
     assert chooser.vote(10.0, "b", 1.0)
     for t in range(11, 30):
@@ -66,7 +76,14 @@ def test_every_rule_can_be_read_in_a_table() -> None:
 
 def test_a_link_of_16_lanes_carries_four_fifths_of_its_generations_rate() -> None:
     carries = [pcie_capacity(gpu(pcie_gen=gen, pcie_width=16)) for gen in range(1, 7)]
-    assert [round((capacity or 0.0) / 1e9, 1) for capacity in carries] == [3.2, 6.4, 12.6, 25.2, 50.4, 96.8]
+    assert [round((capacity or 0.0) / 1e9, 1) for capacity in carries] == [
+        3.2,
+        6.4,
+        12.6,
+        25.2,
+        50.4,
+        96.8,
+    ]
     assert pcie_capacity(gpu(pcie_gen=9)) is None and pcie_capacity(gpu(pcie_width=None)) is None
 
 
@@ -89,8 +106,15 @@ def test_where_requests_come_by_chance_a_slow_mean_decides_whether_a_gpu_waits(
 
 
 @pytest.mark.parametrize(("missed_s", "lasts_s"), [(2.5, 12.5), (2.6, 0.0)])
-def test_one_look_that_misses_a_wait_does_not_end_it_and_a_longer_break_does(missed_s: float, lasts_s: float) -> None:
+def test_one_look_that_misses_a_wait_does_not_end_it_and_a_longer_break_does(
+    missed_s: float, lasts_s: float
+) -> None:
     standing = SteadyStateTracker()
-    for t, state in ((0.0, "disk"), (10.0, "disk"), (10.0 + missed_s, None), (10.0 + missed_s, "disk")):
+    for t, state in (
+        (0.0, "disk"),
+        (10.0, "disk"),
+        (10.0 + missed_s, None),
+        (10.0 + missed_s, "disk"),
+    ):
         standing.observe(t, state, None)
     assert standing.state is not None and standing.state.for_s == lasts_s

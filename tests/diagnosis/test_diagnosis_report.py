@@ -43,14 +43,20 @@ def test_the_json_has_the_agreed_form() -> None:
         "cause", "uneven", "feeders", "remedy", "notes", "badges", "role", "number", "owner", "seconds",
         "busy_not_working_seconds", "lost_seconds", "timeline",
     ]  # fmt: skip
-    assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "yellow", "high")
+    assert (found["verdict"], found["level"], found["confidence"]) == (
+        "dataloader_cpu",
+        "yellow",
+        "high",
+    )
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)
     assert set(found["seconds"]) == set(STATES)
     assert [change["verdict"] for change in found["timeline"]] == ["collecting", "dataloader_cpu"]
     assert found["timeline"][0] == {"t": T0, "verdict": "collecting", "busy_not_working": None}
 
 
-def test_how_long_to_watch_is_refused_of_what_is_not_watched(capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_long_to_watch_is_refused_of_what_is_not_watched(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["diagnose", "demo", "--for", "5s"]) == 2
     assert "--for" in capsys.readouterr().err
 
@@ -103,7 +109,9 @@ def test_the_last_ten_minutes_slide() -> None:
     watch.feed(snap(tick, low, [train()]) for tick in range(300))
     last = watch.feed(snap(300 + tick, *HEALTHY) for tick in range(640))
     waste = watch.diagnoser.waste()
-    assert last.seconds is not None and last.seconds["busy_not_working"] == pytest.approx(300, abs=40)
+    assert last.seconds is not None and last.seconds["busy_not_working"] == pytest.approx(
+        300, abs=40
+    )
     assert waste.recent_s == pytest.approx(600.0)
     assert (waste.recent_gpus, waste.recent_lost_gpus) == pytest.approx((1.0, 0.0), abs=0.02)
 
@@ -121,7 +129,11 @@ def test_lanes_are_those_of_this_tick() -> None:
     diagnoser.observe(snap(0, *STARVED))
     lanes = diagnoser.lanes("GPU-0")
     assert lanes["idle_pct"] == 60.0
-    assert (lanes["loader_run_pct"], lanes["loader_wait_pct"], lanes["loader_disk_pct"]) == (90.0, 10.0, 0.0)
+    assert (lanes["loader_run_pct"], lanes["loader_wait_pct"], lanes["loader_disk_pct"]) == (
+        90.0,
+        10.0,
+        0.0,
+    )
     assert lanes["main_pct"] == 2.0
     diagnoser.observe(snap(1, gpu(util=None, lost_reason="lost")))
     assert diagnoser.lanes("GPU-0") == {"idle_pct": None}
@@ -147,7 +159,10 @@ ROWS = st.lists(
     ),
     max_size=5,
 )  # fmt: skip
-PHASES = st.lists(st.tuples(st.integers(1, 25), st.sampled_from([0.2, 1.0, 1.7, 4.0, 90.0]), SAMPLES, ROWS), max_size=8)
+PHASES = st.lists(
+    st.tuples(st.integers(1, 25), st.sampled_from([0.2, 1.0, 1.7, 4.0, 90.0]), SAMPLES, ROWS),
+    max_size=8,
+)
 
 
 @looks(12)
@@ -161,7 +176,10 @@ def test_whatever_was_measured_gives_one_sound_diagnosis(phases: list[Any]) -> N
             snapshot = snap(t, sample, rows)
             (said,) = diagnoser.observe(snapshot)
             json.dumps(as_json(snapshot, [said], T0), allow_nan=False)
-            assert said.verdict in known and said.timeline[-1][1:] == (said.verdict, said.busy_not_working)
+            assert said.verdict in known and said.timeline[-1][1:] == (
+                said.verdict,
+                said.busy_not_working,
+            )
             assert said.busy_not_working is None or sample.lost_reason is None
             assert said.efficiency_pct is not None or said.efficiency_reason
             assert said.seconds is not None and sum(said.seconds.values()) <= t + 1e-6

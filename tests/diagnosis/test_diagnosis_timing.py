@@ -31,10 +31,13 @@ SCENES: dict[str, Scene] = {
         *workers(4, 1.0, state="D", waiting_on="disk"),
     ),
     "main_process": scene(gpu(util=28.0, sm=25.0), train(main=95.0), *workers(4, 5.0)),
-    "pcie_transfer": scene(gpu(util=45.0, sm=40.0, pcie_rx_bytes_per_s=15e9), train(main=95.0), *workers(4, 20.0)),
+    "pcie_transfer": scene(
+        gpu(util=45.0, sm=40.0, pcie_rx_bytes_per_s=15e9), train(main=95.0), *workers(4, 20.0)
+    ),
     "small_kernels": scene(gpu(util=96.0, sm=8.0, dram=12.0), train(main=100.0), *workers(4, 5.0)),
     "communication": scene(
-        gpu(util=96.0, sm=15.0, dram=8.0, tensor_active_pct=2.0, nvlink_rx_bytes_per_s=158e9), train(main=100.0)
+        gpu(util=96.0, sm=15.0, dram=8.0, tensor_active_pct=2.0, nvlink_rx_bytes_per_s=158e9),
+        train(main=100.0),
     ),
     "memory_bandwidth": scene(gpu(dram=85.0), train(main=60.0)),
     "idle": scene(gpu(util=0.0, sm=0.0, power_w=70.0), train(main=0.0), *workers(4, 0.0)),
@@ -43,7 +46,11 @@ SCENES: dict[str, Scene] = {
 
 def watch_change(before: Scene, during: Scene, after: Scene, changed_s: int = 120) -> Watch:
     watch = Watch()
-    for begin, seconds, (sample, processes) in ((0, 90, before), (90, changed_s, during), (90 + changed_s, 90, after)):
+    for begin, seconds, (sample, processes) in (
+        (0, 90, before),
+        (90, changed_s, during),
+        (90 + changed_s, 90, after),
+    ):
         watch.feed(snap(begin + tick, sample, processes) for tick in range(seconds))
     return watch
 
@@ -71,11 +78,15 @@ def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:
     watch = Watch()
     watch.feed(snap(tick, *SCENES["dataloader_cpu"]) for tick in range(60))
     back = watch.feed([snap(200, *HEALTHY)])
-    assert (back.n, back.verdict) == (1, "dataloader_cpu"), "the old verdict stands until there is a new one"
+    assert (back.n, back.verdict) == (1, "dataloader_cpu"), (
+        "the old verdict stands until there is a new one"
+    )
     last = watch.feed(snap(201 + tick, *HEALTHY) for tick in range(30))
     assert last.verdict == "healthy"
     assert last.seconds is not None
-    assert sum(last.seconds.values()) == pytest.approx(59 + 1 + 30, abs=0.01), "the gap itself is nobody's time"
+    assert sum(last.seconds.values()) == pytest.approx(59 + 1 + 30, abs=0.01), (
+        "the gap itself is nobody's time"
+    )
 
 
 WANDERING: dict[str, tuple[float, float]] = {
@@ -96,11 +107,24 @@ def wandering(seed: int) -> Iterator[Snapshot]:
             step = draw.gauss(middle + 0.9 * (now[key] - middle), (high - low) / 6)
             now[key] = min(high, max(low, step))
         of_gpu = {key: now[key] for key in now if key not in ("ratio", "main", "run", "cpu_pct")}
-        waits = main_looks((draw.choice(("queue", "lock", "sleep", "network", "pipe", "disk", "run")), 1) for _ in "12")
-        sample = gpu(**of_gpu, sm=now["util"] * now["ratio"], throttle_reasons=draw.choice((0, 4)), ecc_uncorrected=2)
-        feeders = workers(2, now["run"], 0.3 * now["run"], waiting_on=draw.choice((None, "poll", "disk", "lock")))
+        waits = main_looks(
+            (draw.choice(("queue", "lock", "sleep", "network", "pipe", "disk", "run")), 1)
+            for _ in "12"
+        )
+        sample = gpu(
+            **of_gpu,
+            sm=now["util"] * now["ratio"],
+            throttle_reasons=draw.choice((0, 4)),
+            ecc_uncorrected=2,
+        )
+        feeders = workers(
+            2, now["run"], 0.3 * now["run"], waiting_on=draw.choice((None, "poll", "disk", "lock"))
+        )
         yield snap(
-            tick, sample, [train(main=now["main"], main_looks=waits), *feeders], replace(HOST, cpu_pct=now["cpu_pct"])
+            tick,
+            sample,
+            [train(main=now["main"], main_looks=waits), *feeders],
+            replace(HOST, cpu_pct=now["cpu_pct"]),
         )
 
 
@@ -109,7 +133,9 @@ def test_a_quarter_of_an_hour_of_healthy_noise_raises_no_alarm(seed: int) -> Non
     watch = Watch()
     watch.feed(islice(wandering(seed), 900))
     assert {
-        f"{found.kind} {found.id}" for found in watch.diagnoser.findings() if found.level in ("yellow", "red")
+        f"{found.kind} {found.id}"
+        for found in watch.diagnoser.findings()
+        if found.level in ("yellow", "red")
     } == set()
 
 
@@ -117,7 +143,11 @@ def test_while_a_verdict_is_still_to_hold_the_words_say_so() -> None:
     watch = Watch()
     sample, processes = HEALTHY
     watch.feed(snap(tick, sample, processes) for tick in range(30))
-    said = {tick: now.evidence for tick, (_, now) in enumerate(watch.said) if now.verdict == "collecting"}
+    said = {
+        tick: now.evidence
+        for tick, (_, now) in enumerate(watch.said)
+        if now.verdict == "collecting"
+    }
     assert said[4] == ("5 of 10 samples",)
     assert said[12] == ("13 samples: a verdict shows once it has held for 5 s",)
     assert max(said) < 20

@@ -47,8 +47,13 @@ def resampled(snapshots: list[Snapshot], begins_fast: float, fast_s: float) -> I
             continue
         for quarter in range(4):
             power = 1.0 + 0.001 * ((4 * number + quarter) % 7)
-            gpus = tuple(replace(g, power_w=None if g.power_w is None else g.power_w * power) for g in snapshot.gpus)
-            yield replace(snapshot, t=snapshot.t - 0.75 + 0.25 * quarter, gpus=gpus, interval_s=FAST_S)
+            gpus = tuple(
+                replace(g, power_w=None if g.power_w is None else g.power_w * power)
+                for g in snapshot.gpus
+            )
+            yield replace(
+                snapshot, t=snapshot.t - 0.75 + 0.25 * quarter, gpus=gpus, interval_s=FAST_S
+            )
 
 
 def said(snapshots: Iterator[Snapshot]) -> list[list[tuple[float, GpuDiagnosis]]]:
@@ -66,7 +71,9 @@ def told(diagnosis: GpuDiagnosis) -> tuple[str, str | None]:
 
 def firsts(runs: Iterable[list[tuple[float, GpuDiagnosis]]], *but: str) -> list[float]:
     """Seconds until the first verdict, of GPUs that are not well."""
-    judged = [next(((t, d) for t, d in run if d.verdict not in (*UNDECIDED, *but)), None) for run in runs]
+    judged = [
+        next(((t, d) for t, d in run if d.verdict not in (*UNDECIDED, *but)), None) for run in runs
+    ]
     return [found[0] for found in judged if found is not None and found[1].verdict not in ALL_CLEAR]
 
 
@@ -75,7 +82,9 @@ def recorded(path: Path) -> list[Snapshot]:
     return list(read_snapshots(str(path)))
 
 
-def from_each_start(make: Callable[[float, float], Iterator[Snapshot]], begins: list[float]) -> list[float]:
+def from_each_start(
+    make: Callable[[float, float], Iterator[Snapshot]], begins: list[float]
+) -> list[float]:
     """Seconds until a first verdict of a GPU that is not well; all early ones are seen later or elsewhere."""
     slow = [said(make(begin, 0.0)) for begin in begins]
     shown = [{told(d) for run in slow for _, d in run[place]} for place in range(len(slow[0]))]
@@ -84,7 +93,10 @@ def from_each_start(make: Callable[[float, float], Iterator[Snapshot]], begins: 
         runs = said(make(begin, FAST_FOR_S))
         times += firsts(runs)
         for place, diagnoses in enumerate(runs):
-            early = {told(d) for t, d in diagnoses if t < EARLY_S} - {("collecting", None), ("startup", None)}
+            early = {told(d) for t, d in diagnoses if t < EARLY_S} - {
+                ("collecting", None),
+                ("startup", None),
+            }
             assert early <= shown[place], (begin, place, early - shown[place])
     return times
 
@@ -94,7 +106,9 @@ QUICK = ("low_sm", "worker_restart")
 QUICK_FILES = ("h200_loader_cpu", "train_untuned", "dataloader_cpu", "busy_not_working_A")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SCENARIOS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SCENARIOS]
+)
 def test_an_early_verdict_of_a_simulated_gpu_is_one_that_it_gets_anyway(name: str) -> None:
     times = from_each_start(lambda begin, fast_s: simulated(name, begin, fast_s), STARTS)
     assert name != "low_sm" or max(times) <= 6.0
@@ -106,7 +120,9 @@ def test_most_gpus_that_are_not_well_are_judged_within_six_seconds() -> None:
     assert median(firsts(each for run in runs for each in run)) <= 6.0
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK_FILES else pytest.mark.slow) for n in FILES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK_FILES else pytest.mark.slow) for n in FILES]
+)
 def test_an_early_verdict_of_a_recorded_gpu_is_one_that_it_gets_anyway(name: str) -> None:
     snapshots = recorded(FILES[name])
     begin = snapshots[0].t
@@ -119,7 +135,9 @@ def test_an_early_verdict_of_a_recorded_gpu_is_one_that_it_gets_anyway(name: str
     from_each_start(make, starts)
 
 
-def test_jobs_that_were_recorded_as_they_began_are_judged_within_eight_seconds_of_their_first_kernels() -> None:
+def test_jobs_that_were_recorded_as_they_began_are_judged_within_eight_seconds_of_their_first_kernels() -> (
+    None
+):
     times = []
     for path in RECORDED:
         if not path.name.startswith("h200"):
@@ -136,14 +154,19 @@ def test_a_steady_util_counts_as_often_as_anything_beside_it_moves() -> None:
     n = []
     for tick in range(10):
         samples = [gpu(util=97.0, power_w=200.0 + tick), gpu(1, util=97.0)]
-        moving, still = monitor.feed(snap(0.25 * tick, samples, [train()], interval_s=0.25)).diagnoses
+        moving, still = monitor.feed(
+            snap(0.25 * tick, samples, [train()], interval_s=0.25)
+        ).diagnoses
         n.append((moving.n, still.n))
     assert n[3] == (4, 1) and n[9][0] == 10 > n[9][1]
 
 
 def test_means_are_those_of_time_where_samples_are_not_of_one_length() -> None:
     lengths = [(0.25, 0.0)] * 8 + [(1.0, 100.0)] * 2
-    window = [Second(float(t), dt, gpu_second(gpu(util=util), None)) for t, (dt, util) in enumerate(lengths)]
+    window = [
+        Second(float(t), dt, gpu_second(gpu(util=util), None))
+        for t, (dt, util) in enumerate(lengths)
+    ]
     assert gpu_means(evenly(window)).util_pct == 50.0
     assert evenly(window[:8]) == window[:8]
 
@@ -151,7 +174,9 @@ def test_means_are_those_of_time_where_samples_are_not_of_one_length() -> None:
 def test_a_new_job_begins_undecided_and_is_not_called_idle_beside_its_kernels() -> None:
     monitor = Monitor(charts=False)
     idle = gpu(util=0.0, sm=0.0, power_w=70.0)
-    before = [monitor.feed(snap(t, idle, [train(main=99.0, age_s=t)])).diagnoses[0] for t in range(30)]
+    before = [
+        monitor.feed(snap(t, idle, [train(main=99.0, age_s=t)])).diagnoses[0] for t in range(30)
+    ]
     begun = monitor.feed(snap(30, gpu(util=99.0), [train(age_s=30)])).diagnoses[0]
     assert before[-1].verdict in ("idle", "startup") and begun.verdict in UNDECIDED
 
@@ -162,5 +187,7 @@ def test_workers_are_counted_by_samples_and_not_by_the_length_of_samples() -> No
     t, watch = 0.0, Watch()
     for count, every in steps:
         t += every
-        said = watch.feed([snap(t, gpu(util=40.0), [train(main=2.0), *workers(count, 95.0)], interval_s=every)])
+        said = watch.feed(
+            [snap(t, gpu(util=40.0), [train(main=2.0), *workers(count, 95.0)], interval_s=every)]
+        )
     assert said.feeders is not None and said.feeders.count == 4

@@ -26,7 +26,9 @@ Rank = tuple[GpuSample, ProcessSample]
 TickContext = Callable[[int], Iterable[Rank]]
 
 
-def rank(index: int, main: float = 0.0, *, job: str = "8821", nccl: bool = True, **changes: Any) -> ProcessSample:
+def rank(
+    index: int, main: float = 0.0, *, job: str = "8821", nccl: bool = True, **changes: Any
+) -> ProcessSample:
     p = train(index, main, nccl=nccl, **changes)
     return replace(p, static=replace(p.static, batch_job=CgroupName("slurm", job)))
 
@@ -39,7 +41,11 @@ def waits(index: int, main: float = 0.0, **changes: Any) -> Rank:
     return gpu(index, **WAITING), rank(index, main, **changes)
 
 
-def told(moment: TickContext, seconds: int = 210, steps: Callable[[int], tuple[StepRow, ...]] = lambda t: ()) -> Any:
+def told(
+    moment: TickContext,
+    seconds: int = 210,
+    steps: Callable[[int], tuple[StepRow, ...]] = lambda t: (),
+) -> Any:
     """The diagnoses of all GPUs at each second."""
     diagnoser = Diagnoser()
 
@@ -60,7 +66,9 @@ def rank_3_waits_for_a_disk(t: int) -> Iterable[Rank]:
             yield working(index)
         elif index == 3:
             idle = gpu(3, util=0.0, power_w=90.0)
-            waiter = replace(rank(3, state="D", mount="nas:/data"), main=MainTime(disk=97.0, unread=0.0))
+            waiter = replace(
+                rank(3, state="D", mount="nas:/data"), main=MainTime(disk=97.0, unread=0.0)
+            )
             yield idle, waiter
         else:
             yield waits(index, main=100.0)
@@ -73,10 +81,15 @@ def test_gpus_that_spin_for_another_name_it_and_what_it_waits_for() -> None:
         assert (d.verdict, d.level, d.cause, d.confidence, d.state) == (
             "hang", "red", "collective", "high", "busy_not_working",
         )  # fmt: skip
-        assert d.evidence[0].startswith("3 GPUs wait for GPU 3: the main thread waits on the file system nas:/data")
+        assert d.evidence[0].startswith(
+            "3 GPUs wait for GPU 3: the main thread waits on the file system nas:/data"
+        )
         assert d.about == 3
         assert "GPU 3" in d.remedy and "py-spy dump --pid 4300" in d.remedy
-        assert d.title.startswith("hang: waits inside a kernel for") and d.plain_title == "hang: waits inside a kernel"
+        assert (
+            d.title.startswith("hang: waits inside a kernel for")
+            and d.plain_title == "hang: waits inside a kernel"
+        )
     assert last[3].verdict != "hang"
     assert not hangs(said[: int(BEGINS + WAITS_S)])
 
@@ -89,7 +102,11 @@ def test_the_rank_that_has_ended_is_named() -> None:
     def without_rank_2(t: int) -> Iterable[Rank]:
         for g, p in moment(t):
             gone = t >= BEGINS and g.static.index == 2
-            yield (gpu(2, util=0.0, power_w=70.0), replace(p, gpu=None, role="helper")) if gone else (g, p)
+            yield (
+                (gpu(2, util=0.0, power_w=70.0), replace(p, gpu=None, role="helper"))
+                if gone
+                else (g, p)
+            )
 
     assert told(without_rank_2)[-1][0].evidence[0] == "3 GPUs wait for GPU 2: its process has ended"
     assert not hangs(told(moment))
@@ -164,7 +181,11 @@ def test_anything_that_moves_or_is_not_measured_excludes_a_hang(but: dict[str, A
 
 def test_an_sm_activity_that_moves_is_no_hang() -> None:
     def moment(t: int) -> Iterable[Rank]:
-        return [working(0) if t < BEGINS else (gpu(0, **{**WAITING, "sm": 10.0 + 4.0 * (t % 2)}), rank(0))]
+        return [
+            working(0)
+            if t < BEGINS
+            else (gpu(0, **{**WAITING, "sm": 10.0 + 4.0 * (t % 2)}), rank(0))
+        ]
 
     assert not hangs(told(moment))
 
@@ -179,7 +200,11 @@ def test_a_run_that_ended_before_is_no_rank_of_the_next() -> None:
     """The same command first on two GPUs, then on one."""
 
     def moment(t: int) -> Iterable[Rank]:
-        yield working(0, pid=5000 if t < 60 else 6000) if t < BEGINS + 60 else waits(0, main=100.0, pid=6000)
+        yield (
+            working(0, pid=5000 if t < 60 else 6000)
+            if t < BEGINS + 60
+            else waits(0, main=100.0, pid=6000)
+        )
         one = gpu(1, util=0.0, power_w=70.0)
         yield working(1) if t < 60 else (one, replace(rank(1), gpu=None, role="helper"))
 
@@ -207,7 +232,8 @@ def test_ranks_of_one_run_belong_together_by_the_run_that_they_announce() -> Non
 
     def announced(t: int) -> tuple[StepRow, ...]:
         rows = (
-            StepRow(4000 + 100 * i, i % 2, i, "train", 2, 1.0, 0.5, 0.5, 0.5, 0.5, run="ab"[i // 2]) for i in range(4)
+            StepRow(4000 + 100 * i, i % 2, i, "train", 2, 1.0, 0.5, 0.5, 0.5, 0.5, run="ab"[i // 2])
+            for i in range(4)
         )
         return tuple(rows) if t < BEGINS else ()
 
@@ -222,7 +248,8 @@ def test_whoever_looks_only_after_it_has_happened_is_told_which_rank_differs() -
     d = told(lambda t: rank_3_waits_for_a_disk(BEGINS + t), 90)[-1][0]
     assert (d.verdict, d.confidence) == ("communication", "low")
     assert any(
-        "or stuck inside one kernel, for GPU 3: the main thread waits on the file system nas:/data" in n
+        "or stuck inside one kernel, for GPU 3: the main thread waits on the file system nas:/data"
+        in n
         for n in d.notes
     )
 

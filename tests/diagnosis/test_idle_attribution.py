@@ -13,7 +13,12 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.host_activity import FeederRow
 from gputop.diagnosis.host_side import HostMeans
-from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, IdleTime, idle_attribution
+from gputop.diagnosis.idle_attribution import (
+    IdleAttribution,
+    IdleSample,
+    IdleTime,
+    idle_attribution,
+)
 from gputop.model.feeders import WaitEnd, main_looks
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, Snapshot
 from gputop.monitor import Monitor
@@ -37,7 +42,11 @@ def filled(
 
 @looks(30)
 @given(
-    data=st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=8, max_size=8), min_size=3, max_size=30)
+    data=st.lists(
+        st.lists(st.tuples(st.booleans(), st.booleans()), min_size=8, max_size=8),
+        min_size=3,
+        max_size=30,
+    )
 )
 def test_the_true_share_always_lies_between_the_sums(data: list[list[tuple[bool, bool]]]) -> None:
     """Each second has eight parts, in which the GPU works or not and the main thread runs or not."""
@@ -45,7 +54,11 @@ def test_the_true_share_always_lies_between_the_sums(data: list[list[tuple[bool,
     both = sum(runs and not works for second in data for works, runs in second)
     found = filled(
         [
-            (12.5 * sum(works for works, _ in second), main(main=12.5 * sum(runs for _, runs in second)), [])
+            (
+                12.5 * sum(works for works, _ in second),
+                main(main=12.5 * sum(runs for _, runs in second)),
+                [],
+            )
             for second in data
         ]
     )
@@ -137,16 +150,26 @@ def test_a_server_gets_the_same_verdict_at_each_interval_and_is_never_accused(
 ) -> None:
     for interval_s in LOOKS_A_READING:
         said = verdicts(
-            independent(35.0, interval_s, moments=moments, seed=3, listens=server is None, server=server), interval_s
+            independent(
+                35.0, interval_s, moments=moments, seed=3, listens=server is None, server=server
+            ),
+            interval_s,
         )
-        assert said.most_common(1)[0][0] == "low_demand" and said.keys() <= NO_ACCUSATION, (interval_s, said)
+        assert said.most_common(1)[0][0] == "low_demand" and said.keys() <= NO_ACCUSATION, (
+            interval_s,
+            said,
+        )
 
 
 def test_who_is_not_waited_for_is_a_bystander() -> None:
     """An asynchronous checkpoint, a child by fork as the worker is, waits for its disk; main waits for the worker."""
     rows = workers(2, 0.0)
-    computes = replace(rows[0], run_pct=99.0, feed=FeedTime(99.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0))
-    saves = replace(rows[1], feed=FeedTime(0.0, 0.0, 100.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), write_bytes_per_s=2e7)
+    computes = replace(
+        rows[0], run_pct=99.0, feed=FeedTime(99.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    )
+    saves = replace(
+        rows[1], feed=FeedTime(0.0, 0.0, 100.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), write_bytes_per_s=2e7
+    )
 
     def said(ends: tuple[WaitEnd, ...] | None) -> tuple[str, str, int]:
         p = replace(
@@ -154,7 +177,9 @@ def test_who_is_not_waited_for_is_a_bystander() -> None:
             main=MainTime(0.0, 0.0, 0.0, 0.0, 0.0, 98.0, 0.0, 0.0, 0.0),
         )  # fmt: skip
         watch = Watch()
-        found = watch.feed(snap(t, gpu(util=20.0, sm=15.0), [p, computes, saves]) for t in range(45))
+        found = watch.feed(
+            snap(t, gpu(util=20.0, sm=15.0), [p, computes, saves]) for t in range(45)
+        )
         assert found.feeders is not None
         return found.verdict, found.cause or "", found.feeders.count
 
@@ -182,7 +207,9 @@ def test_a_hole_is_no_information() -> None:
 
 
 @pytest.mark.parametrize(("bound", "least", "most"), [(0.62, 0.85, 1.0), (0.42, 0.0, 0.05)])
-def test_the_sampling_error_is_that_of_the_whole_window(bound: float, least: float, most: float) -> None:
+def test_the_sampling_error_is_that_of_the_whole_window(
+    bound: float, least: float, most: float
+) -> None:
     """Fifteen intervals with twelve looks each: an error for each of them would hide a true bound of 0.62."""
     draw, idle, windows, named = random.Random(11), 0.7, 200, 0
     waits = 1.0 - idle * (1.0 - bound)
@@ -190,6 +217,14 @@ def test_the_sampling_error_is_that_of_the_whole_window(bound: float, least: flo
         time = IdleTime()
         for t in range(30):
             seen = sum(draw.random() < waits for _ in range(6)) / 6.0
-            time.add(IdleSample(float(t), 1.0, 100.0 * (1.0 - idle), 6, main(main=0.0, main_network=100.0 * seen)))
+            time.add(
+                IdleSample(
+                    float(t),
+                    1.0,
+                    100.0 * (1.0 - idle),
+                    6,
+                    main(main=0.0, main_network=100.0 * seen),
+                )
+            )
         named += "main_network" in idle_attribution(time.intervals, None, moments=time.moments)[1]
     assert least <= named / windows <= most, named

@@ -41,7 +41,11 @@ LATE = 230
 
 def node(seconds: int, *, begin: int = 0) -> Iterator[Snapshot]:
     """A node of two GPUs on which a process ends, so that its GPU has been idle for minutes at the end."""
-    holder = next(p for p in snapshot_at(MOMENT, started=MOMENT, gpus=GPUS).processes if p.gpu == 0 and p.role == "gpu")
+    holder = next(
+        p
+        for p in snapshot_at(MOMENT, started=MOMENT, gpus=GPUS).processes
+        if p.gpu == 0 and p.role == "gpu"
+    )
     for k in range(begin, seconds):
         ended = frozenset({holder.pid}) if k >= FREED_AFTER_S else frozenset()
         yield snapshot_at(MOMENT + k, started=MOMENT, gpus=GPUS, ended=ended)
@@ -81,7 +85,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def played(path: str) -> dict[float, tuple[object, ...]]:
     """By time what playing from the beginning shows, at the moments that are looked at."""
     recording = Recording(path)
-    monitor, looked_at = Monitor(recording.interval_s), {MOMENT + k for k in (*JUMPED_TO, *PICTURED, LATE)}
+    monitor, looked_at = (
+        Monitor(recording.interval_s),
+        {MOMENT + k for k in (*JUMPED_TO, *PICTURED, LATE)},
+    )
     found = {}
     for snapshot in recording.snapshots():
         frame = monitor.feed(snapshot)
@@ -113,13 +120,17 @@ def test_a_jump_ahead_of_the_walk_is_judged_again_once_the_walk_has_come_there(
     player.to_end()
     player.take()
     assert player.frame is not None
-    assert player.frame.waste != played[MOMENT + LENGTH_S - 1][2], "only the last minutes are known at first"
+    assert player.frame.waste != played[MOMENT + LENGTH_S - 1][2], (
+        "only the last minutes are known at first"
+    )
     assert player.replay().judged_pct is not None
     assert shown(finished(player)) == played[MOMENT + LENGTH_S - 1]
     assert player.replay().judged_pct is None
 
 
-def test_a_picture_of_a_moment_shows_what_playing_shows(path: str, played: dict[float, tuple[object, ...]]) -> None:
+def test_a_picture_of_a_moment_shows_what_playing_shows(
+    path: str, played: dict[float, tuple[object, ...]]
+) -> None:
     recording = Recording(path)
     for k in PICTURED:
         frame = frame_at(recording, 0, MOMENT + k, 120.0)
@@ -137,11 +148,18 @@ def test_a_clock_set_back_ahead_of_a_jump_changes_nothing_of_what_is_shown(tmp_p
     recording = Recording(path)
     assert len(recording.segments) == 2
     monitor = Monitor(recording.interval_s, charts=False)
-    played = [judgement(monitor.feed(snapshot)) for _, snapshot in recording.play(0, recording.begin)]
+    played = [
+        judgement(monitor.feed(snapshot)) for _, snapshot in recording.play(0, recording.begin)
+    ]
     recording.close()
     player = Player(RecordedSource(path))
     player.source.pause()
-    for number, segment, k in ((130 + 179 - 100, 1, 179), (120, 0, 120), (130, 1, 100), (130 + 50, 1, 150)):
+    for number, segment, k in (
+        (130 + 179 - 100, 1, 179),
+        (120, 0, 120),
+        (130, 1, 100),
+        (130 + 50, 1, 150),
+    ):
         player.source.go(segment, MOMENT + k)
         player._jumped = True  # what every jump of the player sets
         player.take()
@@ -162,9 +180,17 @@ def test_random_jumps_into_a_paused_run_longer_than_its_memory_show_what_was_jud
     past = session.past()
     assert past is not None
     assert past.begin > MOMENT + FREED_AFTER_S, "what made the GPU idle is no longer remembered"
-    player = Player(RecordedSource(past), own_past=True, checkpoints=[Checkpoint(*place) for place in past.judged])
+    player = Player(
+        RecordedSource(past),
+        own_past=True,
+        checkpoints=[Checkpoint(*place) for place in past.judged],
+    )
     player.source.pause()
-    for t in (past.end, past.begin, *Random(7).sample(range(round(past.begin), round(past.end)), 5)):
+    for t in (
+        past.end,
+        past.begin,
+        *Random(7).sample(range(round(past.begin), round(past.end)), 5),
+    ):
         player.seek(t)
         assert player.take() and player.frame is not None
         assert player.frame.snapshot.t == t
@@ -172,7 +198,9 @@ def test_random_jumps_into_a_paused_run_longer_than_its_memory_show_what_was_jud
     assert judgement(finished(player)) == live[t]
 
 
-def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and_says_which(path: str) -> None:
+def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and_says_which(
+    path: str,
+) -> None:
     player = Player(RecordedSource(path))
     said = player.open(inf)
     player.take()
@@ -183,14 +211,18 @@ def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and
     assert not player.source.playing
 
 
-def test_a_recording_without_a_finding_or_too_short_to_judge_opens_at_its_end_and_says_so(tmp_path: Path) -> None:
+def test_a_recording_without_a_finding_or_too_short_to_judge_opens_at_its_end_and_says_so(
+    tmp_path: Path,
+) -> None:
     well = (snapshot_at(MOMENT + k, scenario="healthy", started=MOMENT) for k in range(60))
     for name, snapshots, words, last in (
         ("short", node(5), "too short to judge", 4), ("well", well, "opened at the end: nothing wrong was seen", 59),
     ):  # fmt: skip
         player = Player(RecordedSource(recorded(tmp_path / f"{name}.jsonl.gz", snapshots)))
         assert words in player.open(inf)
-        assert player.take() and player.frame is not None and player.frame.snapshot.t == MOMENT + last
+        assert (
+            player.take() and player.frame is not None and player.frame.snapshot.t == MOMENT + last
+        )
 
 
 def test_the_next_change_goes_through_all_gpus_and_names_the_gpu(path: str) -> None:
@@ -218,7 +250,9 @@ def test_a_diagnosis_and_a_report_of_the_file_say_what_its_last_moment_shows(
     assert main(["diagnose", path, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["gpus"]
     shown_last = cast("tuple[GpuDiagnosis, ...]", played[MOMENT + LENGTH_S - 1][0])
-    assert [(gpu["verdict"], gpu["evidence"]) for gpu in told] == [(d.verdict, list(d.evidence)) for d in shown_last]
+    assert [(gpu["verdict"], gpu["evidence"]) for gpu in told] == [
+        (d.verdict, list(d.evidence)) for d in shown_last
+    ]
     assert [gpu["timeline"][-1]["t"] for gpu in told] == [d.timeline[-1][0] for d in shown_last]
     report = report_recording(path)
     for gpu, d in zip(report.gpus, shown_last, strict=True):

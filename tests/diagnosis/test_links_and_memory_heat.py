@@ -32,13 +32,24 @@ def test_a_full_link_below_its_best_is_named_and_comes_before_pinned_memory(
         util=util, sm=0.7 * util, pcie_gen=gen, pcie_width=width, pcie_gen_max=5, pcie_width_max=16,
         pcie_rx_bytes_per_s=rx,
     )  # fmt: skip
-    assert_told(said, {"verdict": "pcie_transfer", "confidence": "high", "has": "pcie_degraded", "says": words})
+    assert_told(
+        said,
+        {"verdict": "pcie_transfer", "confidence": "high", "has": "pcie_degraded", "says": words},
+    )
     assert said.remedy.index("reseat") < said.remedy.index("pin_memory")
 
 
 def test_a_full_link_at_its_best_asks_for_pinned_memory_alone() -> None:
     said = told_of(util=45.0, sm=35.0, pcie_rx_bytes_per_s=20e9)
-    assert_told(said, {"verdict": "pcie_transfer", "lacks": "pcie_degraded", "says": "of 25 GB/s", "never": "reseat"})
+    assert_told(
+        said,
+        {
+            "verdict": "pcie_transfer",
+            "lacks": "pcie_degraded",
+            "says": "of 25 GB/s",
+            "never": "reseat",
+        },
+    )
 
 
 def test_an_idle_link_that_rests_at_a_low_generation_is_no_fault() -> None:
@@ -55,7 +66,9 @@ def test_an_idle_link_that_rests_at_a_low_generation_is_no_fault() -> None:
         ("NVIDIA H100 80GB HBM3", None, 95.0, False),
     ],
 )  # fmt: skip
-def test_memory_above_its_limit_is_named(name: str, now: float | None, most: float | None, is_hot: bool) -> None:
+def test_memory_above_its_limit_is_named(
+    name: str, now: float | None, most: float | None, is_hot: bool
+) -> None:
     sample = gpu(mem_temp_c=now, mem_temp_max_c=most)
     said = steady(40, replace(sample, static=replace(sample.static, name=name)), [train()])
     assert ("memory_hot" in badges(said)) == is_hot

@@ -16,7 +16,17 @@ from tests.support.command import trace_said
 from tests.support.frames import demo_frame
 from tests.support.synthetic_trace import planted, written
 
-OF_A_TRACE = ("verdict", "title", "level", "busy_not_working", "confidence", "cause", "evidence", "remedy", "notes")
+OF_A_TRACE = (
+    "verdict",
+    "title",
+    "level",
+    "busy_not_working",
+    "confidence",
+    "cause",
+    "evidence",
+    "remedy",
+    "notes",
+)
 
 
 def _alert_payload(position: int) -> dict[str, Any]:
@@ -31,12 +41,19 @@ def test_diagnosis_ticket_and_alert_tell_a_verdict_alike(position: int) -> None:
     wanted = json.loads(json.dumps(verdict_data(frame.diagnoses[position])))
     whole: Any = as_json(frame.snapshot, frame.diagnoses, frame.snapshot.t - 60.0)
     payload = _alert_payload(position)
-    for told in (whole["gpus"][position], ticket_data(frame, position), payload, payload["gpus"][0]):
+    for told in (
+        whole["gpus"][position],
+        ticket_data(frame, position),
+        payload,
+        payload["gpus"][0],
+    ):
         assert {key: told[key] for key in wanted} == wanted
     assert wanted["title"].startswith("busy, not working: ") is bool(wanted["busy_not_working"])
 
 
-def test_a_trace_tells_its_verdict_by_the_same_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_tells_its_verdict_by_the_same_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(tmp_path / "t.json", planted("single_process"))
     _, text = trace_said(capsys, str(path), "--json")
     (gpu,) = json.loads(text)["ranks"][0]["gpus"]

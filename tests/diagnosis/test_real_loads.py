@@ -46,13 +46,20 @@ def changes(said: list[GpuDiagnosis]) -> Iterator[tuple[str, str | None]]:
 
 
 def test_every_recording_has_its_truth_and_the_reverse() -> None:
-    assert {path.name.removesuffix(".gputop.jsonl.gz") for path in TELEMETRY.glob("*.gz")} == set(EXPECTED)
+    assert {path.name.removesuffix(".gputop.jsonl.gz") for path in TELEMETRY.glob("*.gz")} == set(
+        EXPECTED
+    )
 
 
 def test_the_published_evidence_is_what_the_recordings_are_held_to() -> None:
     held = {(name, verdict) for name, row in EXPECTED.items() for verdict in row["spans"][-1][2]}
     assert held <= {(name, verdict) for name, verdict, *_ in RECORDED}
-    judged = {(name, verdict) for name, row in EXPECTED.items() for span in row["spans"] for verdict in span[2]}
+    judged = {
+        (name, verdict)
+        for name, row in EXPECTED.items()
+        for span in row["spans"]
+        for verdict in span[2]
+    }
     assert {(name, verdict) for name, verdict, *_ in RECORDED} <= judged
 
 
@@ -67,12 +74,18 @@ def test_a_real_load_is_called_what_it_is_and_no_verdict_comes_and_goes(name: st
 
 def test_a_util_that_is_a_moment_of_each_second_is_no_work_that_stops_and_starts() -> None:
     """It falls from 100 to 0 and rises again while the engine counts cycles in 52 to 68 % of each second."""
-    assert not any(badge.id == "stop_start" for d in said_of("h200_loader_cpu") for badge in d.badges)
+    assert not any(
+        badge.id == "stop_start" for d in said_of("h200_loader_cpu") for badge in d.badges
+    )
 
 
 def test_workers_that_end_before_their_job_are_counted_in_its_last_verdict() -> None:
     last = said_of("h200_loader_cpu")[-1]
-    assert last.feeders is not None and last.feeders.count == 4 and "num_workers (now 4" in (last.remedy or "")
+    assert (
+        last.feeders is not None
+        and last.feeders.count == 4
+        and "num_workers (now 4" in (last.remedy or "")
+    )
 
 
 def test_adding_tiny_vectors_is_hollow_and_counted_as_no_work() -> None:
@@ -83,7 +96,11 @@ def test_adding_tiny_vectors_is_hollow_and_counted_as_no_work() -> None:
 
 def test_a_server_without_visible_processes_is_idle_and_nobody_is_accused() -> None:
     said = said_of("vllm_0.2rps")[-1]
-    assert said.state == "idle" and "why is not visible without processes" in said.title and said.short != said.title
+    assert (
+        said.state == "idle"
+        and "why is not visible without processes" in said.title
+        and said.short != said.title
+    )
     seconds = said.seconds or {}
     assert seconds["starved"] == 0.0 and seconds["idle"] > 0.0
     assert not any(d.badges for d in said_of("vllm_0.2rps"))
@@ -98,12 +115,18 @@ def moved(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
     """Move a threshold together with the one at which the rule leaves."""
     bound = getattr(thresholds, name)
     leaves = isinstance(bound, thresholds.Threshold)
-    now = thresholds.Threshold(bound * factor, leave=bound.leave * factor) if leaves else bound * factor
+    now = (
+        thresholds.Threshold(bound * factor, leave=bound.leave * factor)
+        if leaves
+        else bound * factor
+    )
     monkeypatch.setattr(thresholds, name, now)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
-@pytest.mark.parametrize("name", [*(pytest.param(name, marks=SELDOM) for name in THRESHOLDS), "all"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=SELDOM) for name in THRESHOLDS), "all"]
+)
 def test_a_threshold_a_tenth_off_gives_no_false_all_clear_and_no_healthy_load_turns_red(
     name: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,8 +140,12 @@ def test_a_threshold_a_tenth_off_gives_no_false_all_clear_and_no_healthy_load_tu
             assert d.verdict not in ("healthy", "memory_bandwidth"), d
 
 
-def test_a_main_thread_that_launches_small_kernels_gets_cuda_graphs_first_and_loaders_last() -> None:
+def test_a_main_thread_that_launches_small_kernels_gets_cuda_graphs_first_and_loaders_last() -> (
+    None
+):
     said = [d for d in said_of("h200_small_steps") if d.verdict == "main_process"]
-    assert said and all(d.remedy.index("CUDA graphs") < d.remedy.index("DataLoader") for d in said[1:])
+    assert said and all(
+        d.remedy.index("CUDA graphs") < d.remedy.index("DataLoader") for d in said[1:]
+    )
     computes = [d for d in said_of("h200_main_cpu") if d.verdict == "main_process"]
     assert computes and all(d.remedy.startswith("DataLoader") for d in computes)

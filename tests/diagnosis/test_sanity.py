@@ -39,12 +39,16 @@ def at_rest(**changes: Any) -> GpuSample:
 
 
 def stuck(**changes: Any) -> GpuSample:
-    return at_rest(**{"util": 100.0, "mem_util_pct": 3.0, "power_w": 6.0, "power_limit_w": 115.0, **changes})
+    return at_rest(
+        **{"util": 100.0, "mem_util_pct": 3.0, "power_w": 6.0, "power_limit_w": 115.0, **changes}
+    )
 
 
 def all_believed(samples: Iterable[tuple[GpuSample, list[ProcessSample]]]) -> list[GpuSample]:
     readings = SanityFilter()
-    return [readings.believed(snap(t, sample, rows)).gpus[0] for t, (sample, rows) in enumerate(samples)]
+    return [
+        readings.believed(snap(t, sample, rows)).gpus[0] for t, (sample, rows) in enumerate(samples)
+    ]
 
 
 def loaded_thor() -> list[Snapshot]:
@@ -58,13 +62,19 @@ def frames(snapshots: Iterable[Snapshot]) -> list[Frame]:
     return [monitor.feed(snapshot) for snapshot in snapshots]
 
 
-def test_a_driver_that_always_answers_0_is_not_believed_and_the_gpu_is_called_neither_idle_nor_lost() -> None:
+def test_a_driver_that_always_answers_0_is_not_believed_and_the_gpu_is_called_neither_idle_nor_lost() -> (
+    None
+):
     said = frames(loaded_thor())
     last = said[-1].snapshot.gpus[0]
     assert (last.util_pct, last.mem_util_pct, last.power_w) == (None, None, 20.5)
     assert last.unavailable["util_pct"] == "the driver answers 0 while the GPU draws 20 W"
     diagnosis = said[-1].diagnoses[0]
-    assert (diagnosis.title, diagnosis.level, diagnosis.state) == ("no util: not judged", "grey", "unmeasured")
+    assert (diagnosis.title, diagnosis.level, diagnosis.state) == (
+        "no util: not judged",
+        "grey",
+        "unmeasured",
+    )
     assert said[int(10 + LASTS_S)].snapshot.gpus[0].util_pct is None
     assert said[int(9 + LASTS_S)].snapshot.gpus[0].util_pct == 0.0
 
@@ -79,7 +89,9 @@ def test_what_cannot_be_is_the_same_in_a_frame_a_replay_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize("sample", [at_rest(sm=25.0), stuck()])
-def test_a_util_that_is_not_believed_is_judged_in_no_sample_of_the_window(sample: GpuSample) -> None:
+def test_a_util_that_is_not_believed_is_judged_in_no_sample_of_the_window(
+    sample: GpuSample,
+) -> None:
     said = [frame.diagnoses[0] for frame in frames(snap(t, sample) for t in range(60))]
     not_judged = next(t for t, d in enumerate(said) if d.title == "no util: not judged")
     assert not_judged <= STUCK_S
@@ -104,7 +116,11 @@ def test_the_driver_s_own_share_of_a_process_refutes_a_util_of_0() -> None:
 
 
 def test_a_util_above_0_that_was_seen_once_is_believed_for_good() -> None:
-    samples = [(at_rest(sm=40.0), [])] * 20 + [(at_rest(util=30.0, sm=40.0), [])] + [(at_rest(sm=40.0), [])] * 30
+    samples = (
+        [(at_rest(sm=40.0), [])] * 20
+        + [(at_rest(util=30.0, sm=40.0), [])]
+        + [(at_rest(sm=40.0), [])] * 30
+    )
     assert [sample.util_pct for sample in all_believed(samples)][20:] == [30.0] + [0.0] * 30
 
 
@@ -112,7 +128,10 @@ def test_a_util_stuck_after_a_suspend_is_not_believed_and_nobody_is_accused() ->
     said = frames(snap(t, stuck()) for t in range(180))
     last = said[-1].snapshot.gpus[0]
     assert last.util_pct is None and last.sm_active_pct == 0.0
-    assert "stuck at 100 since 20:26 UTC, with no process and 6 W; reload the driver" in last.unavailable["util_pct"]
+    assert (
+        "stuck at 100 since 20:26 UTC, with no process and 6 W; reload the driver"
+        in last.unavailable["util_pct"]
+    )
     assert said[-1].diagnoses[0].busy_not_working is None and said[-1].diagnoses[0].level == "grey"
     assert said[int(STUCK_S) - 1].snapshot.gpus[0].util_pct == 100.0
 
@@ -136,7 +155,9 @@ def test_a_util_that_moves_is_not_stuck() -> None:
 
 
 @pytest.mark.parametrize("clocks", [(1980.0, 210.0), (1980.0, 1500.0)])
-def test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_it(clocks: tuple[float, float]) -> None:
+def test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_it(
+    clocks: tuple[float, float],
+) -> None:
     busy = gpu(util=95.0, sm=10.0)
     before, now = all_believed([(replace(busy, sm_clock_mhz=clock), []) for clock in clocks])
     assert not before.doubts
@@ -147,7 +168,9 @@ def test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_
 @pytest.mark.parametrize("name", sorted((*REAL, *EXPECTED)))
 def test_nothing_is_impossible_in_what_gpus_did(name: str) -> None:
     readings = SanityFilter()
-    for snapshot in recorded(name) if name in REAL else read_snapshots(str(VECTORS / f"{name}.jsonl")):
+    for snapshot in (
+        recorded(name) if name in REAL else read_snapshots(str(VECTORS / f"{name}.jsonl"))
+    ):
         for before, after in zip(snapshot.gpus, readings.believed(snapshot).gpus, strict=True):
             assert after.unavailable == before.unavailable
 
@@ -159,20 +182,41 @@ def _quiet(rng: random.Random) -> dict[str, Callable[[int], tuple[GpuSample, lis
         return max(0.0, rng.gauss(value, 0.05 * value))
 
     holder = [train()]
-    after_load = [gpu(util=0.0, sm=40.0, sm_source="dcgm-exporter", power_w=400.0), at_rest(sm_source="dcgm-exporter")]
+    after_load = [
+        gpu(util=0.0, sm=40.0, sm_source="dcgm-exporter", power_w=400.0),
+        at_rest(sm_source="dcgm-exporter"),
+    ]
     parent = replace(at_rest().static, mig_enabled=True)
     instance = replace(parent, mig_parent="GPU-0", uuid="MIG-1")
     return {
         # 72 W bare, 122 W with a context, at the highest clock.
-        "a context": lambda t: (at_rest(power_w=noise(72.0 if t < 60 else 122.0), sm_clock_mhz=1980.0), holder),
+        "a context": lambda t: (
+            at_rest(power_w=noise(72.0 if t < 60 else 122.0), sm_clock_mhz=1980.0),
+            holder,
+        ),
         # 2.9 times its power, as an L40S.
-        "locked clocks": lambda t: (at_rest(power_w=noise(35.0 if t < 60 else 101.0), sm_clock_mhz=2520.0), holder),
-        "a display": lambda t: (at_rest(util=float(t % 60 == 0), sm=noise(0.4), power_w=noise(15.0), **BLIND), holder),
+        "locked clocks": lambda t: (
+            at_rest(power_w=noise(35.0 if t < 60 else 101.0), sm_clock_mhz=2520.0),
+            holder,
+        ),
+        "a display": lambda t: (
+            at_rest(util=float(t % 60 == 0), sm=noise(0.4), power_w=noise(15.0), **BLIND),
+            holder,
+        ),
         "the minute after a load": lambda t: (after_load[t % 3600 > 60], []),
-        "copies": lambda t: (at_rest(dram=noise(9.0), power_w=noise(95.0), pcie_rx_bytes_per_s=noise(2e10)), holder),
+        "copies": lambda t: (
+            at_rest(dram=noise(9.0), power_w=noise(95.0), pcie_rx_bytes_per_s=noise(2e10)),
+            holder,
+        ),
         "a MIG parent": lambda t: (replace(at_rest(util=None, **BLIND), static=parent), []),
-        "a MIG instance": lambda t: (replace(at_rest(util=None, sm=noise(30.0)), static=instance), holder),
-        "hidden processes": lambda t: (gpu(util=100.0, sm=30.0, power_w=noise(400.0), mem_used_bytes=40 * GIB), []),
+        "a MIG instance": lambda t: (
+            replace(at_rest(util=None, sm=noise(30.0)), static=instance),
+            holder,
+        ),
+        "hidden processes": lambda t: (
+            gpu(util=100.0, sm=30.0, power_w=noise(400.0), mem_used_bytes=40 * GIB),
+            [],
+        ),
         "hardware counters that lie": lambda t: (at_rest(sm=80.0, sm_source="counters"), []),
         "work at a low clock": lambda t: (stuck(sm=noise(2.0)), []),
         "a slow integrated GPU": lambda t: (thor(noise(5.0 if t < 60 else 11.0)), holder),
@@ -201,9 +245,13 @@ def test_the_bound_goes_with_the_util_that_it_was_made_of() -> None:
     assert (last.sm_source, last.sm_low_pct, last.sm_high_pct) == ("none", None, None)
 
 
-@pytest.mark.parametrize("bad", [101.5, -1.0, float("nan"), float(2**31 - 1), float(2**32 - 1), 2.0**47, float("inf")])
+@pytest.mark.parametrize(
+    "bad", [101.5, -1.0, float("nan"), float(2**31 - 1), float(2**32 - 1), 2.0**47, float("inf")]
+)
 @pytest.mark.parametrize("key", ["util_pct", "sm_active_pct", "dram_active_pct"])
-def test_a_percentage_that_can_be_none_is_not_measured_and_rounding_is_100(key: str, bad: float) -> None:
+def test_a_percentage_that_can_be_none_is_not_measured_and_rounding_is_100(
+    key: str, bad: float
+) -> None:
     (sample,) = all_believed([(replace(gpu(), **{key: bad}), [])])
     assert getattr(sample, key) is None and "impossible" in sample.unavailable[key]
     (rounded,) = all_believed([(replace(gpu(), **{key: 100.8}), [])])
@@ -227,20 +275,27 @@ def test_a_zero_that_dcgm_missed_is_not_shown_and_one_beside_nothing_is() -> Non
 
 def test_a_second_in_which_sm_says_more_than_util_counts_as_busy_by_sm() -> None:
     """An H100 at work, whose util is 0 in every fourth second."""
-    said = frames(snap(t, gpu(util=0.0 if t % 4 == 0 else 98.0, sm=85.0), [train()]) for t in range(60))
+    said = frames(
+        snap(t, gpu(util=0.0 if t % 4 == 0 else 98.0, sm=85.0), [train()]) for t in range(60)
+    )
     assert said[4].snapshot.gpus[0].doubts == {"util_pct": "SM says more"}
     assert said[4].snapshot.gpus[0].util_pct == 0.0
     assert said[-1].diagnoses[0].state == "working"
     split = gpu(util=0.0, sm=55.0)
     split = replace(split, static=replace(split.static, mig_enabled=True))
-    for other in (split, gpu(util=0.0, sm=55.0, sm_source="dcgm-exporter"), gpu(util=52.0, sm=55.0)):
+    for other in (
+        split,
+        gpu(util=0.0, sm=55.0, sm_source="dcgm-exporter"),
+        gpu(util=52.0, sm=55.0),
+    ):
         assert not all_believed([(other, [])])[0].doubts
 
 
 def test_a_job_in_bursts_is_as_idle_as_its_util_says_in_the_mean_however_sm_spreads_them() -> None:
     """Util is a moment of each second, SM the mean of all of it: the larger of the two in each would be 82."""
     said = frames(
-        snap(t, gpu(util=100.0 if t % 5 < 3 else 0.0, sm=45.0 if t % 5 < 4 else 0.0), [train()]) for t in range(60)
+        snap(t, gpu(util=100.0 if t % 5 < 3 else 0.0, sm=45.0 if t % 5 < 4 else 0.0), [train()])
+        for t in range(60)
     )
     assert said[-1].diagnoses[0].verdict == "starved_unattributed"
     assert "idle 40 %" in said[-1].diagnoses[0].evidence[0]
@@ -255,7 +310,9 @@ def test_a_value_that_comes_four_times_is_one_sample(renewed_s: float, first_s: 
         t = 0.25 * tick
         util = 90.0 + 3.0 * (t // renewed_s % 3)
         samples = [gpu(util=util), gpu(1, util=97.0)]
-        moving, still = monitor.feed(snap(t, samples, [train(), train(1)], interval_s=0.25)).diagnoses
+        moving, still = monitor.feed(
+            snap(t, samples, [train(), train(1)], interval_s=0.25)
+        ).diagnoses
         judged = t if judged is None and moving.n >= 10 else judged
         resting = t if resting is None and still.n >= 10 else resting
     assert judged == first_s
@@ -264,9 +321,14 @@ def test_a_value_that_comes_four_times_is_one_sample(renewed_s: float, first_s: 
 
 def test_a_counter_that_reads_0_at_work_three_times_is_broken_until_it_counts_again() -> None:
     zero, counts = gpu(util=99.0, sm=0.0), gpu(util=99.0, sm=60.0)
-    said = frames(snap(t, sample, [train()]) for t, sample in enumerate([counts] * 20 + [zero] * 20 + [counts] * 20))
+    said = frames(
+        snap(t, sample, [train()])
+        for t, sample in enumerate([counts] * 20 + [zero] * 20 + [counts] * 20)
+    )
     sm = [frame.snapshot.gpus[0].sm_active_pct for frame in said]
     assert sm == [60.0] * 20 + [0.0] * 2 + [None] * 18 + [60.0] * 20
     assert [badge.id for badge in said[30].diagnoses[0].badges] == ["counter_fault"]
     little = [gpu(util=99.0, sm=0.0, power_w=100.0)] * 20
-    assert [sample.sm_active_pct for sample in all_believed((sample, []) for sample in little)] == [0.0] * 20
+    assert [sample.sm_active_pct for sample in all_believed((sample, []) for sample in little)] == [
+        0.0
+    ] * 20

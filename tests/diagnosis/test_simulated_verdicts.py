@@ -28,7 +28,9 @@ class Clock:
 
 
 def looks_back(scenario: Scenario) -> bool:
-    return any({expected.verdict, *expected.badges} & LOOK_BACK for expected in EXPECTED[scenario.name])
+    return any(
+        {expected.verdict, *expected.badges} & LOOK_BACK for expected in EXPECTED[scenario.name]
+    )
 
 
 def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
@@ -88,7 +90,10 @@ def test_a_scenario_reaches_its_diagnosis_and_has_it_in_its_first_frame(scenario
     for expected in EXPECTED[scenario.name]:
         # What only begins while the program runs cannot be in its first frame.
         if expected.after_s <= 40.0:
-            shown = {(f.diagnoses[expected.gpu].verdict, f.diagnoses[expected.gpu].busy_not_working) for f in frames}
+            shown = {
+                (f.diagnoses[expected.gpu].verdict, f.diagnoses[expected.gpu].busy_not_working)
+                for f in frames
+            }
             assert shown == {(expected.verdict, expected.flag)}
 
 
@@ -107,7 +112,9 @@ def test_the_quick_part_reaches_every_verdict_and_badge() -> None:
 
 
 @pytest.mark.parametrize(("name", "gpu", "badge"), [("lost_gpu", 2, "lost"), ("ecc", 0, "ecc")])
-def test_those_who_see_the_past_only_see_what_a_scenario_has_in_store(name: str, gpu: int, badge: str) -> None:
+def test_those_who_see_the_past_only_see_what_a_scenario_has_in_store(
+    name: str, gpu: int, badge: str
+) -> None:
     def badges(*, events_past: bool) -> set[str]:
         source = SimulatedSource(name, events_past=events_past, clock=Clock())
         monitor = Monitor(1.0, charts=False)
@@ -121,5 +128,7 @@ def test_those_who_see_the_past_only_see_what_a_scenario_has_in_store(name: str,
 @pytest.mark.parametrize("interval_s", [9.0, 20.0, 30.0, 60.0])
 def test_a_demo_whose_samples_lie_far_apart_is_judged(interval_s: float) -> None:
     monitor = Monitor(interval_s, charts=False)
-    frames = [monitor.feed(s) for s in SimulatedSource(interval_s=interval_s, clock=Clock()).past(900.0)]
+    frames = [
+        monitor.feed(s) for s in SimulatedSource(interval_s=interval_s, clock=Clock()).past(900.0)
+    ]
     assert len(frames[-1].diagnoses) == 8

@@ -22,7 +22,9 @@ STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
 
 def job(waits: str = "lock 3", main: float = 2.0, **changes: Any) -> ProcessSample:
     """A training process whose feeders were measured, with what its main thread was seen at."""
-    looks = main_looks((state, int(count)) for state, count in (part.split() for part in waits.split(", ")))
+    looks = main_looks(
+        (state, int(count)) for state, count in (part.split() for part in waits.split(", "))
+    )
     return train(main=main, main_looks=looks, feeder_threads=2, **changes)
 
 
@@ -34,7 +36,13 @@ def feeders(*each: dict[str, float], **changes: Any) -> list[ProcessSample]:
     """One worker for each set of shares."""
     rows = workers(len(each), 0.0)
     return [
-        replace(row, run_pct=s.get("run", 0.0), wait_pct=s.get("queued", 0.0), feed=shares(**s), **changes)
+        replace(
+            row,
+            run_pct=s.get("run", 0.0),
+            wait_pct=s.get("queued", 0.0),
+            feed=shares(**s),
+            **changes,
+        )
         for row, s in zip(rows, each, strict=True)
     ]
 
@@ -46,7 +54,10 @@ def main_of(util: float = 20.0, run: float = 0.0, **percent: float) -> ProcessSa
     """A training process whose main thread was seen in these waits; the rest of its time is another one."""
     given = {name: percent.get(name, 0.0) for name in MAIN_STATES}
     given["other"] += 100.0 - run - sum(given.values())
-    return replace(train(main=run, feeder_threads=0, main_looks=main_looks([("other", 4)])), main=MainTime(**given))
+    return replace(
+        train(main=run, feeder_threads=0, main_looks=main_looks([("other", 4)])),
+        main=MainTime(**given),
+    )
 
 
 def said(util: float, *processes: ProcessSample, **host: Any) -> GpuDiagnosis:
@@ -55,7 +66,9 @@ def said(util: float, *processes: ProcessSample, **host: Any) -> GpuDiagnosis:
 
 def kind(rows: list[ProcessSample], loader: str, why: str) -> list[ProcessSample]:
     """Loaders of another kind than the DataLoader's."""
-    return [replace(w, static=replace(w.static, loader=loader, why=why, rule=why[:2])) for w in rows]
+    return [
+        replace(w, static=replace(w.static, loader=loader, why=why, rule=why[:2])) for w in rows
+    ]
 
 
 def idle_main(state: str = "S", **changes: Any) -> ProcessSample:
@@ -76,7 +89,9 @@ EVE, STRESS = Outsider("eve", "ffmpeg", 812.0), Outsider("ann", "stress", 3000.0
 MANY = Outsider("ann", "cc1, ld and 11 others", 3000.0)
 SMALL = (Outsider("eve", "cc1", 30.0), Outsider("bob", "ld", 20.0))
 ON_DISK: dict[str, Any] = {"state": "D", "waiting_on": "disk"}
-HIDDEN = train(starttime=None, main_run_pct=None, main_wait_pct=None, state=None, run_pct=None, cpu_pct=None)
+HIDDEN = train(
+    starttime=None, main_run_pct=None, main_wait_pct=None, state=None, run_pct=None, cpu_pct=None
+)
 NO_SIGNALS = {"verdict": "starved_unattributed", "confidence": "low", "says": "no host signals"}
 COMPILES = "python -m torch/_inductor/compile_worker/__main__.py --workers=8"
 NEVER_OF_A_DATALOADER = ("num_workers", "prefetch_factor", "in_order", "persistent")
@@ -94,7 +109,9 @@ def because(verdict: str, cause: str | None, *says: str, **more: Any) -> dict[st
 UNKNOWN = because("starved_unattributed", "unknown")
 ASKS = feeders(*[{}] * 2, waits_for=(WaitEnd("socket", 97.0, (4009,)),), feed_by="peer")
 SERVES = kind([replace(feeders({"run": 98.0})[0], pid=4009)], "python", "R3 same command line")[0]
-BELOW = kind([replace(feeders({"run": 98.0})[0], pid=4010, ppid=4001)], "ffmpeg", "R5 busy descendant")[0]
+BELOW = kind(
+    [replace(feeders({"run": 98.0})[0], pid=4010, ppid=4001)], "ffmpeg", "R5 busy descendant"
+)[0]
 RANKS = WaitEnd("lock", 95.0, detail=f"{OTHER_RANKS}: 1 of 2 ranks seen here")
 FRONT = told(replace(
     kind([replace(feeders({"run": 95.0})[0], pid=4001)], "python3", "R6 same session")[0],
@@ -436,14 +453,22 @@ def test_a_gpu_that_waits_is_told_why(title: str) -> None:
     for util, processes, changes, wanted in TABLE[title]:
         of_gpu = {key: value for key, value in changes.items() if key.startswith("pcie")}
         host = replace(HOST, **{key: value for key, value in changes.items() if key not in of_gpu})
-        sample = gpu(util=util, sm=min(util, 60.0), **({**of_gpu, "tensor_active_pct": 20.0} if of_gpu else {}))
+        sample = gpu(
+            util=util,
+            sm=min(util, 60.0),
+            **({**of_gpu, "tensor_active_pct": 20.0} if of_gpu else {}),
+        )
         d = steady(32, sample, processes, host)
         assert_told(d, wanted)
         assert d.remedy or d.level in ("green", "grey") or d.verdict == "low_demand" or not d.cause
 
 
 def test_a_program_is_named_by_its_script_or_module() -> None:
-    scripts = {"python3 -u serve.py --port 1": "serve.py", "python3 -m a.b": "a.b", "python3 -c import x": "python3"}
+    scripts = {
+        "python3 -u serve.py --port 1": "serve.py",
+        "python3 -m a.b": "a.b",
+        "python3 -c import x": "python3",
+    }
     for line, name in scripts.items():
         assert program_of(command(line, "python3")) == name
     assert program_of(command("/opt/featsvc --x", "featsvc")) == "featsvc"
@@ -452,10 +477,15 @@ def test_a_program_is_named_by_its_script_or_module() -> None:
 def test_nobody_is_accused_by_a_name_alone_while_workers_start() -> None:
     named = (WaitEnd("name", 95.0, (4001, 4002)),)
     watch, old = Watch(), feeders({"run": 96.0}, {"run": 96.0})
-    before = watch.feed(snap(tick, gpu(util=20.0, sm=20.0), (job(waits_for=named), *old)) for tick in range(32))
+    before = watch.feed(
+        snap(tick, gpu(util=20.0, sm=20.0), (job(waits_for=named), *old)) for tick in range(32)
+    )
     assert (before.verdict, before.confidence) == ("dataloader_cpu", "medium")
     again = [replace(row, starttime=99000, age_s=1.0) for row in old]
-    after = watch.feed(snap(tick, gpu(util=20.0, sm=20.0), (job(waits_for=named), *again)) for tick in range(32, 52))
+    after = watch.feed(
+        snap(tick, gpu(util=20.0, sm=20.0), (job(waits_for=named), *again))
+        for tick in range(32, 52)
+    )
     assert after.verdict == "starved_unattributed"
 
 
@@ -463,14 +493,22 @@ def test_the_numbers_of_the_host_panel() -> None:
     d = said(38.0, train(main=2.0, pin_memory=False), *workers(8, 88.0, 12.0))
     a = d.attribution
     assert a is not None and (a.idle_pct, a.loaders) == (62.0, 8)
-    assert (a.running_pct, a.queued_pct, a.disk_pct, a.main_pct) == pytest.approx((88.0, 12.0, 0.0, 2.0))
+    assert (a.running_pct, a.queued_pct, a.disk_pct, a.main_pct) == pytest.approx(
+        (88.0, 12.0, 0.0, 2.0)
+    )
     spins = said(60.0, train(main=62.0)).attribution
     assert spins is not None and spins.main_pct is None
     helps = said(40.0, train(main=2.0), *workers(2, 20.0, role="helper")).attribution
     assert helps is not None and helps.loaders == 0
     uneven = said(20.0, job(), *UNEVEN).feeders
-    assert uneven is not None and (uneven.count, uneven.active, round(uneven.busiest.useful, 2)) == (4, 1, 0.98)
-    ray = said(20.0, job(), *kind(feeders({"run": 98.0}, {"run": 97.0}, {}, {}), "ray", "R4 ray task")).feeders
+    assert uneven is not None and (
+        uneven.count,
+        uneven.active,
+        round(uneven.busiest.useful, 2),
+    ) == (4, 1, 0.98)
+    ray = said(
+        20.0, job(), *kind(feeders({"run": 98.0}, {"run": 97.0}, {}, {}), "ray", "R4 ray task")
+    ).feeders
     assert ray is not None and ray.count == 2
     taken = said(20.0, job(), *QUEUED, outsiders=SMALL, cpu_outsiders_pct=2000.0)
     assert "the cores are taken by all programs outside the GPU jobs 20.0 cores" in taken.notes
@@ -480,7 +518,9 @@ def test_the_numbers_of_the_host_panel() -> None:
 
 def test_waits_are_means_over_all_samples_also_those_in_which_main_runs() -> None:
     ran, slept = job("run 4", main=95.0), job("sleep 4", main=2.0)
-    found = Watch().feed(snap(t, gpu(util=20.0, sm=15.0), [ran if t % 2 else slept]) for t in range(45))
+    found = Watch().feed(
+        snap(t, gpu(util=20.0, sm=15.0), [ran if t % 2 else slept]) for t in range(45)
+    )
     assert "sleep 49 %" in found.evidence[1]
 
 
@@ -539,7 +579,9 @@ CALM = {"collecting", "startup", "idle", "working", "healthy"}
 def checkpoints(writes: float, pause: int, every: int = 30) -> Callable[[int], TickContext]:
     def at(t: int) -> TickContext:
         paused = t % every >= every - pause
-        return 0.0 if paused else 97.0, [train(main=30.0, write_bytes_per_s=writes if paused else 0.0)]
+        return 0.0 if paused else 97.0, [
+            train(main=30.0, write_bytes_per_s=writes if paused else 0.0)
+        ]
 
     return at
 
@@ -549,7 +591,9 @@ def test_a_pause_of_less_than_a_minute_with_writes_is_a_checkpoint() -> None:
     assert_told(over((110, checkpoints(240e6, 3))).said[-1][1], wanted)
     assert over((110, checkpoints(49e6, 3))).said[-1][1].verdict == "healthy", "a log"
     long = over((140, checkpoints(240e6, 70, every=140)), (25, lambda t: (98.0, [train()])))
-    assert long.said[-1][1].verdict == "healthy" and first(long, "checkpoint_pause", after=130) == float("inf")
+    assert long.said[-1][1].verdict == "healthy" and first(
+        long, "checkpoint_pause", after=130
+    ) == float("inf")
     for disk, found in ((95.0, True), (0.0, False)):
         # To a slow disk it is one at any rate.
         def slow(t: int, disk: float = disk) -> TickContext:
@@ -560,19 +604,33 @@ def test_a_pause_of_less_than_a_minute_with_writes_is_a_checkpoint() -> None:
         assert ("checkpoint_pause" in names(over((70, slow)))) == found
 
 
-def restarts(every: int = 10, gap: int = 3, count: int = 4, util: float = 0.0) -> Callable[[int], TickContext]:
+def restarts(
+    every: int = 10, gap: int = 3, count: int = 4, util: float = 0.0
+) -> Callable[[int], TickContext]:
     def at(t: int) -> TickContext:
         epoch, second = divmod(t, every)
-        return util if second < gap else 96.0, [train(main=5.0), *born(epoch, second, workers(count, 60.0))]
+        return util if second < gap else 96.0, [
+            train(main=5.0),
+            *born(epoch, second, workers(count, 60.0)),
+        ]
 
     return at
 
 
 def test_workers_that_are_started_again_and_again() -> None:
-    wanted = {"verdict": "worker_restart", "level": "yellow", "says": ("12 new workers in 30 s", "persistent_workers")}
+    wanted = {
+        "verdict": "worker_restart",
+        "level": "yellow",
+        "says": ("12 new workers in 30 s", "persistent_workers"),
+    }
     assert_told(over((110, restarts())).said[-1][1], wanted)
-    assert "worker_restart" not in names(over((105, restarts(every=40, gap=10, count=1)))), "too few"
-    assert over((110, lambda t: (70.0, restarts()(t)[1]))).said[-1][1].verdict == "starved_unattributed", "no gap"
+    assert "worker_restart" not in names(over((105, restarts(every=40, gap=10, count=1)))), (
+        "too few"
+    )
+    assert (
+        over((110, lambda t: (70.0, restarts()(t)[1]))).said[-1][1].verdict
+        == "starved_unattributed"
+    ), "no gap"
 
     def between(t: int) -> TickContext:
         util, (p, *alive) = restarts()(t)
@@ -597,7 +655,11 @@ def test_workers_that_import_for_their_whole_start_are_restarts_unless_older_one
     def at(t: int) -> TickContext:
         epoch, second = divmod(t, 12)
         old = born(-10, 900.0, feeders(*[{"run": 98.0}] * older))
-        return 0.0 if second < 4 else 96.0, [job(), *born(epoch, second, feeders(*[{"run": 98.0}] * 2)), *old]
+        return 0.0 if second < 4 else 96.0, [
+            job(),
+            *born(epoch, second, feeders(*[{"run": 98.0}] * 2)),
+            *old,
+        ]
 
     watch = over((100, at))
     assert found in names(watch) and (older > 0 or "dataloader_cpu" not in names(watch))
@@ -633,7 +695,9 @@ def test_an_idle_gpu_says_that_its_workers_start_anew_where_that_is_where_the_ti
             main_of(poll=98.0), *born(epoch, second, feeders({"run": 98.0}, {"run": 98.0})),
         ]  # fmt: skip
 
-    assert_told(over((60, at)).said[-1][1], because("idle", "startup", "start anew", "keep them alive"))
+    assert_told(
+        over((60, at)).said[-1][1], because("idle", "startup", "start anew", "keep them alive")
+    )
 
 
 def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
@@ -660,14 +724,23 @@ def test_a_cause_near_a_threshold_stays_and_a_clear_one_replaces_it() -> None:
 @pytest.mark.parametrize(("util", "found"), [(0.0, "idle"), (97.0, "healthy")])
 def test_an_end_and_a_recovery_wait_for_no_margin(util: float, found: str) -> None:
     slow = [job(), *feeders({"run": 95.0})]
-    assert over((90, lambda t: (30.0, slow)), (45, lambda t: (util, [job()]))).said[-1][1].verdict == found
+    assert (
+        over((90, lambda t: (30.0, slow)), (45, lambda t: (util, [job()]))).said[-1][1].verdict
+        == found
+    )
 
 
-def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_workers_that_are_ahead() -> None:
+def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_workers_that_are_ahead() -> (
+    None
+):
     full = feeders({"lock": 100.0}, {"lock": 100.0})
 
     def long(t: int) -> TickContext:
-        return (0.0, [main_of(run=100.0), *full]) if t % 9 >= 4 else (97.0, [main_of(sleep=98.0), *full])
+        return (
+            (0.0, [main_of(run=100.0), *full])
+            if t % 9 >= 4
+            else (97.0, [main_of(sleep=98.0), *full])
+        )
 
     def short(t: int) -> TickContext:
         """Pauses that are too short to fill half of the idle time still tell running from sleeping."""
@@ -692,7 +765,9 @@ def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_befor
 
 
 @pytest.mark.parametrize("late_s", [1, 4])
-@pytest.mark.parametrize("at_first", [[], [replace(job("run 3", main=99.0), age_s=None, feeder_threads=None)]])
+@pytest.mark.parametrize(
+    "at_first", [[], [replace(job("run 3", main=99.0), age_s=None, feeder_threads=None)]]
+)
 def test_a_spinning_job_that_is_known_some_samples_after_its_first_kernels_is_not_accused(
     at_first: list[ProcessSample], late_s: int
 ) -> None:
@@ -705,7 +780,10 @@ def test_a_spinning_job_that_is_known_some_samples_after_its_first_kernels_is_no
 
 def test_a_job_that_pauses_goes_on_being_judged() -> None:
     def at(t: int) -> TickContext:
-        return 0.0 if t < 5 or 26 <= t < 50 else 80.0, [job(age_s=float(t)), *feeders({"run": 97.0})]
+        return 0.0 if t < 5 or 26 <= t < 50 else 80.0, [
+            job(age_s=float(t)),
+            *feeders({"run": 97.0}),
+        ]
 
     assert not names(over((90, at)), 30) & {"collecting", "startup"}
 
@@ -720,7 +798,9 @@ def test_a_pause_between_the_first_kernels_and_training_is_part_of_starting_up()
         # Nor is a warm-up before a model is loaded.
         def loads(t: int, end: int = 5 + warms_up_s) -> TickContext:
             p = main_of(90.0) if 5 <= t < end else main_of(5.0, disk=94.0)
-            return 60.0 if 5 <= t < end else 0.0, aged(t, replace(p, main_looks=main_looks([("run", 6)])))
+            return 60.0 if 5 <= t < end else 0.0, aged(
+                t, replace(p, main_looks=main_looks([("run", 6)]))
+            )
 
         assert names(over((40, loads))) <= {"collecting", "startup", "idle"}, warms_up_s
 
@@ -735,7 +815,11 @@ def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
     assert first(fed, "dataloader_cpu") <= 5 + 20
     assert first(over((60, slow_steps(main_of(run=97.0)))), "main_process") <= 5 + 32
     # Kernels now and then while a model is loaded are no steps.
-    assert names(over((58, slow_steps(main_of(disk=97.0), every=9)))) <= {"collecting", "startup", "idle"}
+    assert names(over((58, slow_steps(main_of(disk=97.0), every=9)))) <= {
+        "collecting",
+        "startup",
+        "idle",
+    }
 
 
 @pytest.mark.parametrize(
@@ -760,7 +844,10 @@ def test_the_polls_of_a_feeder_whose_sockets_are_seen_late_were_waits_for_the_ne
     p = replace(main_of(5.0, pipe=80.0), main_looks=main_looks([("pipe", 6)]))
 
     def at(t: int) -> TickContext:
-        return 20.0, [p, *feeders({"poll": 97.0}, feed_by="socket" if t >= 10 else None, net_rx_bytes_per_s=3e5)]
+        return 20.0, [
+            p,
+            *feeders({"poll": 97.0}, feed_by="socket" if t >= 10 else None, net_rx_bytes_per_s=3e5),
+        ]
 
     assert first(over((20, at)), "dataloader_io") <= 10 + 4
 
@@ -778,10 +865,14 @@ def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
 # --- several jobs, and servers ---
 
 
-def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_same_job_are_not() -> None:
+def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_same_job_are_not() -> (
+    None
+):
     gpus = [gpu(0, util=20.0, sm=15.0), gpu(1), gpu(2)]
     queued = feeders({"run": 30.0, "queued": 68.0})
-    bob = told(replace(train(1), static=ProcessStatic(user="bob", command="python hog.py", name="python")))
+    bob = told(
+        replace(train(1), static=ProcessStatic(user="bob", command="python hog.py", name="python"))
+    )
     theirs = [bob, *workers(6, 99.0, parent=4100)]
 
     def notes(*processes: ProcessSample) -> str:
@@ -790,7 +881,9 @@ def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_sam
     assert "taken by python on GPU 1 (bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs)
     # On two GPUs the same process has the same tree, which counts once.
     assert "(bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs, replace(bob, gpu=2))
-    ranks = [replace(p, static=replace(p.static, batch_job=CgroupName("slurm:7"))) for p in (job(), bob)]
+    ranks = [
+        replace(p, static=replace(p.static, batch_job=CgroupName("slurm:7"))) for p in (job(), bob)
+    ]
     assert "taken by python" not in notes(ranks[0], *queued, ranks[1], *theirs[1:])
     assert "taken by" not in notes(job(), *queued, bob, *workers(6, 5.0, parent=4100))
 
@@ -807,15 +900,27 @@ def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_sam
 def test_a_server_whose_cache_is_full_while_requests_wait_lacks_memory_and_not_demand(
     cache: float | None, queue: float, full_for_s: int, wanted: dict[str, Any] | str
 ) -> None:
-    row = ServerRow("localhost:8000", "vllm", 30.0, 2.0, 400.0, queue=queue, running=9.0, kv_cache_pct=cache)
+    row = ServerRow(
+        "localhost:8000", "vllm", 30.0, 2.0, 400.0, queue=queue, running=9.0, kv_cache_pct=cache
+    )
     server = [train(static=ProcessStatic(command="vllm serve llama", server="vllm"))]
     moments = (snap(t, gpu(util=60.0), server) for t in range(90))
-    last = Watch().feed(replace(s, servers=(row,) if t < full_for_s else ()) for t, s in enumerate(moments))
+    last = Watch().feed(
+        replace(s, servers=(row,) if t < full_for_s else ()) for t, s in enumerate(moments)
+    )
     assert_told(last, wanted)
 
 
 def test_a_job_that_has_just_ended_is_not_hidden_and_needs_no_remedy() -> None:
     """In its last seconds' window the GPU still starved: nobody need look for its processes elsewhere."""
-    unseen = replace(train(), main_run_pct=None, main_wait_pct=None, unavailable={"main_run_pct": "hidden"})
-    ended = Watch().feed(snap(t, gpu(util=10.0, sm=4.0), [unseen] if t < 40 else []) for t in range(42))
-    assert (ended.evidence, ended.state, ended.remedy or "") == (("its process has ended",), "idle", "")
+    unseen = replace(
+        train(), main_run_pct=None, main_wait_pct=None, unavailable={"main_run_pct": "hidden"}
+    )
+    ended = Watch().feed(
+        snap(t, gpu(util=10.0, sm=4.0), [unseen] if t < 40 else []) for t in range(42)
+    )
+    assert (ended.evidence, ended.state, ended.remedy or "") == (
+        ("its process has ended",),
+        "idle",
+        "",
+    )

@@ -16,7 +16,15 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.job_steps import StepPeriods, period
 from gputop.diagnosis.phase_growth import grown
-from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    Event,
+    GpuSample,
+    GpuStatic,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 from gputop.model.step_pace import StepPeriod
 from gputop.model.steps import Phase, StepRow
 from gputop.monitor import Frame, Monitor
@@ -55,7 +63,9 @@ def burst_s(t: float, step_s: float, share: float) -> float:
 
 
 @pytest.mark.parametrize("step_s", [2.0, 3.46, 5.8, 9.7, 14.9, 19.0])
-def test_the_step_is_found_to_three_percent_from_two_seconds_to_a_third_of_the_window(step_s: float) -> None:
+def test_the_step_is_found_to_three_percent_from_two_seconds_to_a_third_of_the_window(
+    step_s: float,
+) -> None:
     found = period(pulses(step_s, noise=4.0), QUARTER)
     assert found == pytest.approx(step_s, rel=0.03)
 
@@ -79,7 +89,9 @@ def test_noise_drift_constants_and_single_pulses_have_no_period() -> None:
 
 
 def test_the_first_peak_counts_and_not_a_multiple_of_it() -> None:
-    alternating = [a * (1.0 if int(k * QUARTER / 4.0) % 2 else 0.95) for k, a in enumerate(pulses(4.0))]
+    alternating = [
+        a * (1.0 if int(k * QUARTER / 4.0) % 2 else 0.95) for k, a in enumerate(pulses(4.0))
+    ]
     assert period(alternating, QUARTER) == pytest.approx(4.0, rel=0.03)
 
 
@@ -87,7 +99,12 @@ Reading = Callable[[float], float]
 
 
 def moments(
-    reading: Reading, seconds: float = 130.0, interval_s: float = QUARTER, *, server: str | None = None, gpus: int = 1
+    reading: Reading,
+    seconds: float = 130.0,
+    interval_s: float = QUARTER,
+    *,
+    server: str | None = None,
+    gpus: int = 1,
 ) -> Iterator[Snapshot]:
     """A job on one GPU or more, whose NVLink traffic is ``reading`` of the time."""
     static = ProcessStatic(job_key="job", server=server)
@@ -157,10 +174,14 @@ def grows(t: float) -> float:
 def test_a_step_that_grows_by_a_tenth_is_a_finding_with_its_time_and_less_is_none() -> None:
     frame = last_frame(moments(grows, 260.0))
     (found,) = frame.periods
-    assert found.first_s == pytest.approx(5.0, rel=0.02) and found.period_s == pytest.approx(5.8, rel=0.02)
+    assert found.first_s == pytest.approx(5.0, rel=0.02) and found.period_s == pytest.approx(
+        5.8, rel=0.02
+    )
     assert found.grown_t is not None and 180.0 < found.grown_t - NOW < 250.0
     (badge,) = [badge for badge in frame.diagnoses[0].badges if badge.id == "step_growth"]
-    assert badge.level == "yellow" and "16 % longer than the 5.0" in badge.evidence.replace("5.00", "5.0")
+    assert badge.level == "yellow" and "16 % longer than the 5.0" in badge.evidence.replace(
+        "5.00", "5.0"
+    )
     steady = last_frame(moments(lambda t: burst(5.0 if t < 122.0 else 5.3)(t), 260.0))
     assert steady.periods and not [b for b in steady.diagnoses[0].badges if b.id == "step_growth"]
 
@@ -174,7 +195,9 @@ def test_a_multiple_of_the_step_is_not_growth() -> None:
 def simulated() -> Frame:
     monitor = Monitor(QUARTER, charts=False)
     for k in range(int(130 / QUARTER)):
-        monitor.feed(snapshot_at(NOW + QUARTER * k, scenario="step_time", started=NOW, interval_s=QUARTER))
+        monitor.feed(
+            snapshot_at(NOW + QUARTER * k, scenario="step_time", started=NOW, interval_s=QUARTER)
+        )
     assert monitor.latest is not None
     return monitor.latest
 
@@ -189,7 +212,9 @@ def test_the_demo_has_such_a_job_and_its_step_is_found() -> None:
 def test_no_step_is_found_where_no_job_steps(scenario: str) -> None:
     periods = StepPeriods()
     for k in range(int(190 / QUARTER)):
-        periods.observe(snapshot_at(NOW + QUARTER * k, scenario=scenario, started=NOW, interval_s=QUARTER))
+        periods.observe(
+            snapshot_at(NOW + QUARTER * k, scenario=scenario, started=NOW, interval_s=QUARTER)
+        )
         assert periods.periods == ()
 
 
@@ -198,11 +223,15 @@ class Direct(Struct):
 
     writer: RecordingWriter
 
-    def offer(self, snapshot: Snapshot, derived: Iterable[Event] = (), interval_s: float = 0.0) -> None:
+    def offer(
+        self, snapshot: Snapshot, derived: Iterable[Event] = (), interval_s: float = 0.0
+    ) -> None:
         self.writer.write(snapshot, derived)
 
 
-def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_the_samples(tmp_path: Path) -> None:
+def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_the_samples(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "run.gputop.jsonl"
     session, recorder = Session(Monitor(QUARTER, charts=False)), Direct(RecordingWriter(str(path)))
     session.record(cast("Recorder", recorder))
@@ -211,7 +240,9 @@ def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_t
     recorder.writer.close()
     back = list(read_snapshots(str(path)))
     kept = back[-1].periods[0]
-    assert kept == replace(frame.periods[0], period_s=kept.period_s, first_s=kept.first_s, grown_t=kept.grown_t)
+    assert kept == replace(
+        frame.periods[0], period_s=kept.period_s, first_s=kept.first_s, grown_t=kept.grown_t
+    )
     assert kept.period_s == pytest.approx(frame.periods[0].period_s, abs=1e-3)
     # A jump to the end feeds a new monitor with less than the two windows that it took to find.
     after_a_jump = Monitor(QUARTER, charts=False)
@@ -225,14 +256,16 @@ def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_t
 
 
 def test_the_length_of_a_step_is_read_back_with_its_frame() -> None:
-    given = replace(next(moments(burst(3.0))), periods=(StepPeriod((0, 1), 5.812, "power", 5.1, NOW),))
+    given = replace(
+        next(moments(burst(3.0))), periods=(StepPeriod((0, 1), 5.812, "power", 5.1, NOW),)
+    )
     assert read_back(given)[0].periods == given.periods
 
 
 def test_a_sine_is_found_too_as_power_swings() -> None:
-    assert period([500.0 + 100.0 * sin(2 * pi * k * QUARTER / 7.3) for k in range(240)], QUARTER) == pytest.approx(
-        7.3, rel=0.01
-    )
+    assert period(
+        [500.0 + 100.0 * sin(2 * pi * k * QUARTER / 7.3) for k in range(240)], QUARTER
+    ) == pytest.approx(7.3, rel=0.01)
 
 
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.8])
@@ -240,7 +273,10 @@ def test_of_every_step_length_either_the_step_is_found_or_nothing(share: float) 
     """Never a multiple, never a part: also of steps that are no whole number of samples."""
     for hundredths in range(30, 1900, 13):
         found = period(pulses(hundredths / 100.0, share=share), QUARTER)
-        assert found is None or found == pytest.approx(hundredths / 100.0, rel=0.03), (hundredths, found)
+        assert found is None or found == pytest.approx(hundredths / 100.0, rel=0.03), (
+            hundredths,
+            found,
+        )
 
 
 @pytest.mark.parametrize(("longer", "phase"), [(1.3, "forward"), (1.15, None), (0.5, None)])

@@ -39,7 +39,9 @@ def test_lost_seconds_add_up_to_the_mean_of_what_was_measured() -> None:
     assert d.seconds is not None and d.lost is not None
     assert d.lost == {"small_kernels": pytest.approx(0.85 * d.seconds["busy_not_working"])}
     assert d.charged_s == pytest.approx(0.85 * d.lasted_s, abs=1.0)
-    assert watch.diagnoser.waste().recent_lost_gpus == pytest.approx(d.lost["small_kernels"] / 116.0)
+    assert watch.diagnoser.waste().recent_lost_gpus == pytest.approx(
+        d.lost["small_kernels"] / 116.0
+    )
 
 
 def test_an_idle_gpu_has_been_so_since_before_its_verdict_was_shown() -> None:
@@ -48,7 +50,11 @@ def test_an_idle_gpu_has_been_so_since_before_its_verdict_was_shown() -> None:
     watch.feed(snap(tick, gpu(), [train()]) for tick in range(60))
     d = watch.feed(snap(60 + tick, quiet, [train(main=0.0)]) for tick in range(420))
     assert d.verdict == "idle_holding_memory"
-    assert d.began == pytest.approx(T0 + 60.0, abs=3.0) and d.since is not None and d.since > d.began + 290.0
+    assert (
+        d.began == pytest.approx(T0 + 60.0, abs=3.0)
+        and d.since is not None
+        and d.since > d.began + 290.0
+    )
     told = summarize(d)
     assert told.words == "idle, holding memory"
     assert told.charged_s == pytest.approx(d.lasted_s, abs=31.0)
@@ -57,14 +63,20 @@ def test_an_idle_gpu_has_been_so_since_before_its_verdict_was_shown() -> None:
 
 def test_the_owner_holds_the_most_memory_and_stays_until_it_ends() -> None:
     watch = Watch()
-    static = ProcessStatic(user="rl", command="python rl.py --batch 1", batch_job=CgroupName("slurm", "8830"))
+    static = ProcessStatic(
+        user="rl", command="python rl.py --batch 1", batch_job=CgroupName("slurm", "8830")
+    )
     small = replace(train(), pid=9, gpu_mem_bytes=10 * GIB, static=static)
     large = replace(train(), pid=12, gpu_mem_bytes=30 * GIB)
-    assert watch.feed([snap(0, gpu(), [small, large])]).owner == GpuOwner(12, "ml", "python train.py", None, 1)
+    assert watch.feed([snap(0, gpu(), [small, large])]).owner == GpuOwner(
+        12, "ml", "python train.py", None, 1
+    )
     grown = replace(small, gpu_mem_bytes=50 * GIB)
     kept = watch.feed([snap(1, gpu(), [grown, large])]).owner
     assert kept is not None and kept.pid == 12
-    assert watch.feed([snap(2, gpu(), [grown])]).owner == GpuOwner(9, "rl", "python rl.py --batch 1", "slurm 8830", 0)
+    assert watch.feed([snap(2, gpu(), [grown])]).owner == GpuOwner(
+        9, "rl", "python rl.py --batch 1", "slurm 8830", 0
+    )
     assert watch.feed([snap(3, gpu(), [])]).owner is None
 
 
@@ -78,9 +90,14 @@ def test_owners_are_named_by_script_user_and_job_as_far_as_they_can_be_read() ->
 
 
 def test_a_victim_says_whom_it_waits_for_and_nothing_else() -> None:
-    d = Watch().feed(snap(tick, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()]) for tick in range(60))
+    d = Watch().feed(
+        snap(tick, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()])
+        for tick in range(60)
+    )
     assert d.verdict == "half_working" and summarize(d).role == "waiting"
-    waits = Badge("straggler", "info", "waits for GPU 2", "GPU 2: SM 88 %", "see GPU 2: balance", about=2)
+    waits = Badge(
+        "straggler", "info", "waits for GPU 2", "GPU 2: SM 88 %", "see GPU 2: balance", about=2
+    )
     told = summarize(replace(d, badges=(waits,), notes=("a note",)))
     assert (told.words, told.cause, told.evidence) == ("waits for GPU 2", "", ("GPU 2: SM 88 %",))
     assert (told.remedy, told.notes, told.other_badges, told.role) == ("", (), (), "waiting")
@@ -89,10 +106,18 @@ def test_a_victim_says_whom_it_waits_for_and_nothing_else() -> None:
 def test_what_is_wrong_with_the_card_or_the_job_comes_before_work() -> None:
     d = Watch().feed(snap(tick, gpu(), [train()]) for tick in range(60))
     assert (summarize(d).words, summarize(d).role) == ("working", "work")
-    broken = summarize(replace(d, badges=(Badge("ecc", "red", "hardware error", "3 errors", "drain the node"),)))
-    assert (broken.words, broken.role, broken.remedy) == ("hardware error, working", "not_working", "drain the node")
+    broken = summarize(
+        replace(d, badges=(Badge("ecc", "red", "hardware error", "3 errors", "drain the node"),))
+    )
+    assert (broken.words, broken.role, broken.remedy) == (
+        "hardware error, working",
+        "not_working",
+        "drain the node",
+    )
     assert broken.evidence == ("3 errors", *d.evidence)
-    slow = summarize(replace(d, badges=(Badge("straggler", "yellow", "straggler", "SM 88 %", "balance"),)))
+    slow = summarize(
+        replace(d, badges=(Badge("straggler", "yellow", "straggler", "SM 88 %", "balance"),))
+    )
     assert (slow.words, slow.role, slow.remedy) == ("straggler, working", "waiting", "balance")
 
 
@@ -115,9 +140,15 @@ def test_one_sample_says_its_state_and_no_verdict() -> None:
 
 
 def test_half_working_and_lost_gpus_are_counted_apart() -> None:
-    half = Watch().feed(snap(t, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()]) for t in range(60))
-    lost = Watch().feed(snap(tick, gpu(lost_reason="fell off the bus; reboot")) for tick in range(3))
-    starved = Watch().feed(snap(t, gpu(util=40.0, sm=35.0), [train(), *workers(8, 90.0)]) for t in range(60))
+    half = Watch().feed(
+        snap(t, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()]) for t in range(60)
+    )
+    lost = Watch().feed(
+        snap(tick, gpu(lost_reason="fell off the bus; reboot")) for tick in range(3)
+    )
+    starved = Watch().feed(
+        snap(t, gpu(util=40.0, sm=35.0), [train(), *workers(8, 90.0)]) for t in range(60)
+    )
     told = [summarize(d) for d in (lost, half, starved)]
     assert [group_of(d) for d in (lost, half, starved)] == ["LOST", "half working", "starved"]
     assert [t.role for t in told] == ["not_working", "waiting", "waiting"]
@@ -128,7 +159,12 @@ def test_half_working_and_lost_gpus_are_counted_apart() -> None:
 
 
 def troubled(
-    index: int, state: State, charged_s: float, *, verdict: str = "small_kernels", about: int | None = None
+    index: int,
+    state: State,
+    charged_s: float,
+    *,
+    verdict: str = "small_kernels",
+    about: int | None = None,
 ) -> GpuDiagnosis:
     levels: dict[State, Level] = {"busy_not_working": "red", "starved": "red", "working": "green"}
     flag = "A" if state == "busy_not_working" else None
@@ -146,7 +182,9 @@ def test_what_does_not_work_comes_before_what_waits_and_healthy_gpus_never() -> 
     assert first.observe(2.0, [troubled(0, "busy_not_working", 1.0), waits]) == "GPU-0"
 
 
-def test_another_gpu_takes_over_only_once_it_has_lost_half_as_much_again_for_half_a_minute() -> None:
+def test_another_gpu_takes_over_only_once_it_has_lost_half_as_much_again_for_half_a_minute() -> (
+    None
+):
     first, mine = WorstGpuSelector(), troubled(0, "busy_not_working", 100.0)
     assert first.observe(0.0, [mine, troubled(1, "busy_not_working", 90.0)]) == "GPU-0"
     much, more = troubled(1, "busy_not_working", 149.0), troubled(1, "busy_not_working", 151.0)

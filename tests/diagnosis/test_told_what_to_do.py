@@ -25,7 +25,9 @@ def test_state_is_a_process_in_filters_and_a_gpu_in_alerts_and_each_tells_of_the
     assert parse_filter("state:D")
 
 
-def test_a_written_configuration_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_written_configuration_says_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "config.toml"
     assert main(["--config", str(path), "config", "--init"]) == 0
     captured = capsys.readouterr()

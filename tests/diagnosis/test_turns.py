@@ -16,17 +16,27 @@ from tests.support.scenes import Watch, gpu, snap, train, workers
 
 def sample(index: int, util: float) -> GpuSample:
     return gpu(
-        index, util=util, sm=0.82 * util, tensor_active_pct=0.3 * util, dram=0.3 * util, power_w=120.0 + 3.8 * util
+        index,
+        util=util,
+        sm=0.82 * util,
+        tensor_active_pct=0.3 * util,
+        dram=0.3 * util,
+        power_w=120.0 + 3.8 * util,
     )
 
 
 def told_of(
-    n: int, util_of: Callable[[int, int], float], processes: Sequence[ProcessSample], seconds: int = 75
+    n: int,
+    util_of: Callable[[int, int], float],
+    processes: Sequence[ProcessSample],
+    seconds: int = 75,
 ) -> tuple[GpuDiagnosis, ...]:
     watch = Watch()
     said: tuple[GpuDiagnosis, ...] = ()
     for t in range(seconds):
-        said = watch.diagnoser.observe(snap(t, [sample(i, util_of(t, i)) for i in range(n)], processes))
+        said = watch.diagnoser.observe(
+            snap(t, [sample(i, util_of(t, i)) for i in range(n)], processes)
+        )
     return said
 
 
@@ -39,10 +49,19 @@ def turn(each_s: float, n: int, util: float = 98.0) -> Callable[[int, int], floa
     return lambda t, i: util if int(t / each_s) % n == i else 0.0
 
 
-@pytest.mark.parametrize(("n", "each_s"), [(4, 3), (2, 1), (2, 7), (3, 2), (8, 3), (4, 10), (2, 25)])
-def test_gpus_of_one_process_that_work_one_after_the_other_take_turns(n: int, each_s: float) -> None:
+@pytest.mark.parametrize(
+    ("n", "each_s"), [(4, 3), (2, 1), (2, 7), (3, 2), (8, 3), (4, 10), (2, 25)]
+)
+def test_gpus_of_one_process_that_work_one_after_the_other_take_turns(
+    n: int, each_s: float
+) -> None:
     for d in told_of(n, turn(each_s, n), on_all(n), seconds=130 if each_s > 5 else 75):
-        assert (d.verdict, d.cause, d.confidence, d.state) == ("take_turns", "turns", "high", "starved"), d
+        assert (d.verdict, d.cause, d.confidence, d.state) == (
+            "take_turns",
+            "turns",
+            "high",
+            "starved",
+        ), d
         assert f"1 of {n} works at a time" in d.title and "num_workers" not in d.remedy
         assert "tensor parallel" in d.remedy and "process 4000 on GPUs 0" in d.evidence[0]
 
@@ -92,16 +111,24 @@ def test_ranks_of_a_pipeline_are_told_of_micro_batches() -> None:
         lambda t, i: 98.0,
     ],
 )
-def test_gpus_that_work_at_the_same_time_or_not_at_all_take_no_turns(util: Callable[[int, int], float]) -> None:
+def test_gpus_that_work_at_the_same_time_or_not_at_all_take_no_turns(
+    util: Callable[[int, int], float],
+) -> None:
     assert all(d.verdict != "take_turns" for d in told_of(4, util, on_all(4)))
 
 
 def test_gpus_of_different_jobs_take_no_turns() -> None:
-    jobs = [replace(train(i, main=50.0), static=replace(train(i).static, job_key=f"job {i}"), ppid=1) for i in range(4)]
+    jobs = [
+        replace(train(i, main=50.0), static=replace(train(i).static, job_key=f"job {i}"), ppid=1)
+        for i in range(4)
+    ]
     assert all(d.verdict != "take_turns" for d in told_of(4, turn(3, 4), jobs))
 
 
 def test_loaders_that_compute_stay_the_cause_where_only_the_sum_would_tell() -> None:
-    owner = [replace(train(i, main=2.0, main_looks=main_looks([("queue", 5)])), pid=4000) for i in range(2)]
+    owner = [
+        replace(train(i, main=2.0, main_looks=main_looks([("queue", 5)])), pid=4000)
+        for i in range(2)
+    ]
     said = told_of(2, lambda t, i: 50.0, [*owner, *workers(4, 98.0)])
     assert all(d.verdict == "dataloader_cpu" for d in said), said

@@ -34,4 +34,6 @@ def test_a_recording_is_diagnosed_as_expected(name: str) -> None:
         if expected["efficiency"] is not None:
             assert diagnosis.efficiency_pct == pytest.approx(expected["efficiency"], abs=0.5)
         assert diagnosis.evidence
-        assert any(character.isdigit() for character in diagnosis.evidence[0]), "evidence carries numbers"
+        assert any(character.isdigit() for character in diagnosis.evidence[0]), (
+            "evidence carries numbers"
+        )

@@ -15,7 +15,12 @@ NOT_MEASURED = {"main_run_pct": None, "main_wait_pct": None, "run_pct": None}
 
 
 def computing(count: int, cpu_pct: float) -> list[ProcessSample]:
-    unread: dict[str, Any] = {"feed": FeedTime(), "run_pct": None, "wait_pct": None, "cpu_pct": cpu_pct}
+    unread: dict[str, Any] = {
+        "feed": FeedTime(),
+        "run_pct": None,
+        "wait_pct": None,
+        "cpu_pct": cpu_pct,
+    }
     return [replace(worker, **unread) for worker in workers(count, cpu_pct)]
 
 
@@ -25,7 +30,9 @@ def told_of(main: ProcessSample, rows: list[ProcessSample], util: float = 19.0) 
 
 @pytest.mark.parametrize(("count", "cpu_pct"), [(1, 104.0), (4, 95.0), (8, 85.0)])
 @pytest.mark.parametrize("main", [train(main=40.0), replace(train(main=40.0), **NOT_MEASURED)])
-def test_loaders_that_compute_are_named_with_low_confidence(main: ProcessSample, count: int, cpu_pct: float) -> None:
+def test_loaders_that_compute_are_named_with_low_confidence(
+    main: ProcessSample, count: int, cpu_pct: float
+) -> None:
     said = told_of(main, computing(count, cpu_pct))
     assert (said.verdict, said.confidence) == ("dataloader_cpu", "low"), said
     assert "what the main thread waits for was not read" in said.notes
@@ -36,14 +43,20 @@ def test_loaders_that_compute_beside_a_busy_main_thread_are_not_accused_by_their
 
 
 def test_loaders_that_half_compute_are_not_accused_by_their_means() -> None:
-    assert told_of(train(main=10.0), computing(4, 60.0), util=60.0).verdict == "starved_unattributed"
+    assert (
+        told_of(train(main=10.0), computing(4, 60.0), util=60.0).verdict == "starved_unattributed"
+    )
 
 
 def test_a_visible_process_is_not_called_hidden() -> None:
     visible = replace(train(), **NOT_MEASURED)
     said = told_of(visible, computing(2, 40.0))
     text = " ".join((*said.evidence, *said.notes))
-    assert "the main thread was not measured" in text and "hidden" not in text and "2 workers are busy 40 %" in text
+    assert (
+        "the main thread was not measured" in text
+        and "hidden" not in text
+        and "2 workers are busy 40 %" in text
+    )
     hidden = ProcessSample(pid=77, gpu=0, gpu_mem_bytes=20 * GIB, type="C")
     assert "another PID namespace" in " ".join(told_of(hidden, []).notes)
 

@@ -30,7 +30,9 @@ def test_all_gpus_that_are_lost_at_once_get_the_containers_remedy(count: int) ->
 def test_one_of_two_lost_gpus_and_a_reason_with_a_remedy_keep_theirs() -> None:
     one, _ = after_loss([gpu(0, lost_reason=UNKNOWN), gpu(1)])
     assert "container" not in one.badges[0].remedy
-    for d in after_loss([gpu(i, lost_reason="GPU is lost: it fell off the bus; reset or reboot") for i in range(2)]):
+    for d in after_loss(
+        [gpu(i, lost_reason="GPU is lost: it fell off the bus; reset or reboot") for i in range(2)]
+    ):
         assert d.badges[0].remedy == "reset or reboot"
 
 
@@ -38,7 +40,9 @@ def split_gpu(*, with_instance: bool) -> list[GpuSample]:
     parent = gpu(0, util=None, sm=None, sm_source="none")
     parent = replace(parent, static=replace(parent.static, mig_enabled=True))
     instance = gpu(1, util=None, sm=50.0)
-    static = replace(instance.static, mig_enabled=True, mig_parent=parent.static.uuid, mig_instance="1g.10gb")
+    static = replace(
+        instance.static, mig_enabled=True, mig_parent=parent.static.uuid, mig_instance="1g.10gb"
+    )
     return [parent, replace(instance, static=static)] if with_instance else [parent]
 
 
@@ -52,7 +56,12 @@ def test_mig_without_instances_says_to_create_some_or_to_switch_it_off() -> None
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("NVIDIA A40-48Q", None), ("GRID T4-8C", None), ("NVIDIA A100-4-20C", None), ("NVIDIA H100 80GB HBM3", "virtual")],
+    [
+        ("NVIDIA A40-48Q", None),
+        ("GRID T4-8C", None),
+        ("NVIDIA A100-4-20C", None),
+        ("NVIDIA H100 80GB HBM3", "virtual"),
+    ],
 )
 def test_a_virtual_gpu_is_never_offered_hardware_counters(name: str, kind: LackKind | None) -> None:
     sample = gpu(sm_source="none", sm=None, sm_lack=SmLack(("no SM counter",), kind=kind))

@@ -27,7 +27,10 @@ def table(results: list[Result]) -> str:
         for r in results
     ]  # fmt: skip
     widths = [max(len(row[i]) for row in (HEAD, *rows)) for i in range(len(HEAD))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (HEAD, *rows)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in (HEAD, *rows)
+    ]
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -57,7 +57,9 @@ class Case(NamedTuple):
         """What it needs and this environment lacks, with the reason; empty where it can run."""
         if self.mount_s is not None and (reason := why_not()) is not None:
             return f"a file system in user space cannot be mounted: {reason}"
-        return f"{self.needs} is not installed" if self.needs and find_spec(self.needs) is None else ""
+        return (
+            f"{self.needs} is not installed" if self.needs and find_spec(self.needs) is None else ""
+        )
 
 
 def case(*wanted: Any, **asked: Any) -> Callable[[Job], Job]:
@@ -72,9 +74,17 @@ def case(*wanted: Any, **asked: Any) -> Callable[[Job], Job]:
 
 def all_jobs() -> dict[str, Job]:
     """Every job, by its name."""
-    names = [found.name for found in pkgutil.iter_modules(importlib.import_module("tests.e2e.cases").__path__)]
+    names = [
+        found.name
+        for found in pkgutil.iter_modules(importlib.import_module("tests.e2e.cases").__path__)
+    ]
     modules = [importlib.import_module(f"tests.e2e.cases.{name}") for name in names]
-    jobs = {name: job for module in modules for name, job in vars(module).items() if hasattr(job, "case")}
+    jobs = {
+        name: job
+        for module in modules
+        for name, job in vars(module).items()
+        if hasattr(job, "case")
+    }
     return dict(sorted(jobs.items()))
 
 
@@ -86,11 +96,14 @@ def all_cases() -> dict[str, Case]:
 def groups(cases: dict[str, Case], most_cores: float, most_jobs: int) -> list[list[str]]:
     """Cases that run at once. Those that change take longest and run together."""
     made: list[list[str]] = []
-    for name in sorted(cases, key=lambda name: (-cases[name].change_s, not cases[name].needs, -cases[name].cores)):
+    for name in sorted(
+        cases, key=lambda name: (-cases[name].change_s, not cases[name].needs, -cases[name].cores)
+    ):
         fitting = [
             group
             for group in made
-            if len(group) < most_jobs and sum(cases[n].cores for n in group) + cases[name].cores <= most_cores
+            if len(group) < most_jobs
+            and sum(cases[n].cores for n in group) + cases[name].cores <= most_cores
         ]
         if fitting:
             min(fitting, key=lambda group: sum(cases[n].cores for n in group)).append(name)

@@ -51,15 +51,28 @@ class Machine:
             os.mkfifo(fifos[-1])
             own_port = free_port()
             if case.visited:
-                self._threads.append(threading.Thread(target=visit, args=(own_port, self._stop), daemon=True))
+                self._threads.append(
+                    threading.Thread(target=visit, args=(own_port, self._stop), daemon=True)
+                )
             environ = dict(os.environ)
             if case.mount_s is not None:
-                mount = self._mounts.enter_context(HungMount(self._directory / f"mount-{slot}", case.mount_s))
+                mount = self._mounts.enter_context(
+                    HungMount(self._directory / f"mount-{slot}", case.mount_s)
+                )
                 environ[MOUNT] = str(mount.file)
                 if case.hangs_s is not None:
-                    self._threads.append(threading.Thread(target=self._hang, args=(mount, case.hangs_s), daemon=True))
+                    self._threads.append(
+                        threading.Thread(target=self._hang, args=(mount, case.hangs_s), daemon=True)
+                    )
             ports = [str(self._server.port), str(own_port)]
-            command = [sys.executable, "-m", "tests.e2e.job", name, str(self._clock.path), str(slot)]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.e2e.job",
+                name,
+                str(self._clock.path),
+                str(slot),
+            ]
             self._jobs.append(
                 subprocess.Popen(
                     [*command, *ports, fifos[-1]],
@@ -70,7 +83,9 @@ class Machine:
                     env=environ,
                 )
             )
-        self._threads.append(threading.Thread(target=feed_fifos, args=(fifos, self._stop), daemon=True))
+        self._threads.append(
+            threading.Thread(target=feed_fifos, args=(fifos, self._stop), daemon=True)
+        )
         for gpu in self._scenario.gpus:
             # The first reading may come before a job has counted anything: no job has run then.
             gpu.set(util=0, mem_util=0, power_w=IDLE_W)
@@ -81,7 +96,12 @@ class Machine:
             thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._stop.set()
         for job in self._jobs:
             # The workers live in the job's session: nothing of it may stay behind.
@@ -103,7 +123,11 @@ class Machine:
 
     def dead_jobs(self) -> list[str]:
         """Cases whose job has ended: none should."""
-        return [name for name, job in zip(self._cases, self._jobs, strict=True) if job.poll() is not None]
+        return [
+            name
+            for name, job in zip(self._cases, self._jobs, strict=True)
+            if job.poll() is not None
+        ]
 
     @property
     def log(self) -> str:
@@ -114,17 +138,32 @@ class Machine:
         """Each GPU's share of busy time over the last second, as the driver's sampling does."""
         past: deque[tuple[float, list[float]]] = deque(maxlen=MEAN_OF + 1)
         while not self._stop.wait(TELL_EVERY_S):
-            now, busy = time.monotonic(), [self._clock.read(slot) for slot in range(len(self._jobs))]
+            now, busy = (
+                time.monotonic(),
+                [self._clock.read(slot) for slot in range(len(self._jobs))],
+            )
             past.append((now, busy))
             then, before = past[0]
             if now <= then:
                 continue
-            for slot, (gpu, end, begin) in enumerate(zip(self._scenario.gpus, busy, before, strict=True)):
+            for slot, (gpu, end, begin) in enumerate(
+                zip(self._scenario.gpus, busy, before, strict=True)
+            ):
                 share = min(1.0, (end - begin) / (now - then))
                 util = round(100.0 * share)
                 gpu.set(util=util, mem_util=util // 2, power_w=IDLE_W + (BUSY_W - IDLE_W) * share)
                 sm = 100.0 * SM_SHARE * share
-                gpu.gpm.update({1: 100.0 * share, 2: sm, 3: 0.4 * sm, 5: 0.5 * sm, 10: 0.4 * sm, 20: 50.0, 21: 400.0})
+                gpu.gpm.update(
+                    {
+                        1: 100.0 * share,
+                        2: sm,
+                        3: 0.4 * sm,
+                        5: 0.5 * sm,
+                        10: 0.4 * sm,
+                        20: 50.0,
+                        21: 400.0,
+                    }
+                )
                 pid = self._clock.pid(slot)
                 gpu.processes = [Process(pid, 20 * GIB, sm=util)] if pid else []
             self._scenario.write()

@@ -59,28 +59,54 @@ def run_group(cases: dict[str, Case], library: Path, *, calm: bool = True) -> li
         scenario = Scenario(directory, library, gpus=len(cases))
         with Machine(directory, scenario, cases) as machine:
             recording = directory / "watched.jsonl"
-            command = [sys.executable, "-m", "gputop", "record", "--for", f"{seconds:.0f}s", "-o", str(recording)]
+            command = [
+                sys.executable,
+                "-m",
+                "gputop",
+                "record",
+                "--for",
+                f"{seconds:.0f}s",
+                "-o",
+                str(recording),
+            ]
             done = subprocess.run(
-                command, cwd=ROOT, env=scenario.environment(), capture_output=True, text=True, timeout=seconds + 30.0
+                command,
+                cwd=ROOT,
+                env=scenario.environment(),
+                capture_output=True,
+                text=True,
+                timeout=seconds + 30.0,
             )
             dead, said = machine.dead_jobs(), machine.log
         assert not dead, f"{', '.join(dead)}: {said[-4000:]}"
         assert done.returncode == 0, done.stderr
         monitor = Monitor(1.0)
         # On a crowded machine a stand-in GPU may answer late: a snapshot without it says nothing of its job.
-        frames = [monitor.feed(s) for s in read_snapshots(str(recording)) if len(s.gpus) == len(cases)]
-    return [judged(name, case, place, frames, calm=calm) for place, (name, case) in enumerate(cases.items())]
+        frames = [
+            monitor.feed(s) for s in read_snapshots(str(recording)) if len(s.gpus) == len(cases)
+        ]
+    return [
+        judged(name, case, place, frames, calm=calm)
+        for place, (name, case) in enumerate(cases.items())
+    ]
 
 
 def judged(name: str, case: Case, place: int, frames: list[Frame], *, calm: bool = True) -> Result:
     """One job against what its case asks for; in time as well, where the machine is ``calm``."""
-    begun = next((f.snapshot.t for f in frames if (f.snapshot.gpus[place].util_pct or 0.0) > 0.0), None)
+    begun = next(
+        (f.snapshot.t for f in frames if (f.snapshot.gpus[place].util_pct or 0.0) > 0.0), None
+    )
     if begun is None and frames:
         # A job that never gets so far holds the GPU all the same.
         index = frames[-1].snapshot.gpus[place].static.index
-        begun = next((f.snapshot.t for f in frames if any(p.gpu == index for p in f.snapshot.processes)), None)
+        begun = next(
+            (f.snapshot.t for f in frames if any(p.gpu == index for p in f.snapshot.processes)),
+            None,
+        )
     if begun is None:
-        return Result(name, "/".join(case.verdict), "", "", "", None, 0, ("its GPU never ran a kernel",))
+        return Result(
+            name, "/".join(case.verdict), "", "", "", None, 0, ("its GPU never ran a kernel",)
+        )
     said = [(f.snapshot.t - begun, f.diagnoses[place]) for f in frames if f.snapshot.t >= begun]
     last = said[-1][1]
     wanted = case.then or case.verdict
@@ -107,7 +133,11 @@ def judged(name: str, case: Case, place: int, frames: list[Frame], *, calm: bool
 
 def _course(said: list[tuple[float, GpuDiagnosis]]) -> str:
     """What was said when: ``0 s startup, 15 s dataloader_cpu``."""
-    changes = [(t, d.verdict) for i, (t, d) in enumerate(said) if not i or said[i - 1][1].verdict != d.verdict]
+    changes = [
+        (t, d.verdict)
+        for i, (t, d) in enumerate(said)
+        if not i or said[i - 1][1].verdict != d.verdict
+    ]
     return ", ".join(f"{t:.0f} s {verdict}" for t, verdict in changes)
 
 
@@ -132,7 +162,9 @@ def _times(case: Case, said: list[tuple[float, GpuDiagnosis]], first: float | No
     limit = (CHANGE_S if case.then else FIRST_S) + SLACK_S
     limit = max(limit, case.watch_s or 0.0)
     late = [f"right after {first:.0f} s"] if first is not None and first > limit else []
-    if case.then and not any(d.verdict in case.verdict for t, d in said if t < case.change_s + CHANGE_S):
+    if case.then and not any(
+        d.verdict in case.verdict for t, d in said if t < case.change_s + CHANGE_S
+    ):
         late.append(f"never said {'/'.join(case.verdict)} before its cause changed")
     return late
 

@@ -49,7 +49,8 @@ def _reloaded(row: Row, world: World) -> None:
         # The host goes on; on a crowded machine its second reading, which a share takes, comes late.
         watcher.until(
             lambda s: (
-                s["host"]["cpu_pct"] is not None and all(row.sees in (gpu["lost_reason"] or "") for gpu in s["gpus"])
+                s["host"]["cpu_pct"] is not None
+                and all(row.sees in (gpu["lost_reason"] or "") for gpu in s["gpus"])
             )
         )
         scenario.loads, scenario.driver = 2, "580.65.06"
@@ -86,7 +87,9 @@ def _mig_changes(row: Row, world: World) -> None:
         destroyed.uuid, destroyed.gi = "MIG-new", 9
         scenario.gpus[0].instances.append(destroyed)
         scenario.write()
-        seen = watcher.until(lambda s: len(s["gpus"]) == 3 and s["gpus"][2]["sm_active_pct"] is not None)
+        seen = watcher.until(
+            lambda s: len(s["gpus"]) == 3 and s["gpus"][2]["sm_active_pct"] is not None
+        )
         assert _uuids(seen) == [uuid_of(0), kept, "MIG-new"]
         assert seen["gpus"][1]["sm_active_pct"] is not None
         assert [gpu["static"]["index"] for gpu in seen["gpus"]] == [0, 1, 3]
@@ -100,7 +103,13 @@ def _mig_changes(row: Row, world: World) -> None:
 def rows() -> list[Row]:
     """The part of the matrix about GPUs that come and go."""
     return [
-        Row("a GPU appears: NVML counts at its start only", "H100", None, _appears_to_the_kernel, slow=True),
+        Row(
+            "a GPU appears: NVML counts at its start only",
+            "H100",
+            None,
+            _appears_to_the_kernel,
+            slow=True,
+        ),
         Row("the driver is reloaded", "the driver was unloaded", None, _reloaded),
         Row("MIG instances change", "MIG instance 8/0 is gone", None, _mig_changes, slow=True),
     ]

@@ -86,7 +86,9 @@ def _lost_in_any_call(row: Row, world: World) -> None:
 
 def _every_code(row: Row, world: World) -> None:
     """Each code of NVML strikes a GPU of its own, in one of the calls that every working GPU answers."""
-    codes = sorted({code for code in map(pynvml.__dict__.get, _CODE_NAMES) if isinstance(code, int)})
+    codes = sorted(
+        {code for code in map(pynvml.__dict__.get, _CODE_NAMES) if isinstance(code, int)}
+    )
     scenario = world.make(1 + len(codes))
     for gpu, code in enumerate(codes, 1):
         scenario.error("nvmlDeviceGetPowerUsage", code, gpu=gpu, after=2)
@@ -96,10 +98,13 @@ def _every_code(row: Row, world: World) -> None:
     assert is_healthy(gpus[0])
     assert all(is_explained(gpu) for gpu in gpus)
     told = {
-        code: gpu["lost_reason"] or gpu["unavailable"]["power_w"] for code, gpu in zip(codes, gpus[1:], strict=True)
+        code: gpu["lost_reason"] or gpu["unavailable"]["power_w"]
+        for code, gpu in zip(codes, gpus[1:], strict=True)
     }
     assert row.sees in told[14]
-    assert all(is_healthy(gpu) for code, gpu in zip(codes, gpus[1:], strict=True) if code not in LOST_CODES)
+    assert all(
+        is_healthy(gpu) for code, gpu in zip(codes, gpus[1:], strict=True) if code not in LOST_CODES
+    )
 
 
 def _facts(row: Row, world: World) -> None:
@@ -120,8 +125,19 @@ def _facts(row: Row, world: World) -> None:
 def rows() -> list[Row]:
     """Rows about the driver's answers."""
     return [
-        Row("NVML error 9 at the start", "the NVIDIA driver is not loaded: sudo modprobe nvidia", 3, _start),
-        Row("a GPU is lost in any call", "GPU is lost: it fell off the bus", None, _lost_in_any_call, slow=True),
+        Row(
+            "NVML error 9 at the start",
+            "the NVIDIA driver is not loaded: sudo modprobe nvidia",
+            3,
+            _start,
+        ),
+        Row(
+            "a GPU is lost in any call",
+            "GPU is lost: it fell off the bus",
+            None,
+            _lost_in_any_call,
+            slow=True,
+        ),
         Row("an NVML error while a GPU is found", "unknown error", 0, _facts, slow=True),
         Row("any NVML error from a running GPU", "infoROM", None, _every_code),
         Row(

@@ -14,7 +14,12 @@ from tests.nvml.stand_in import GIB, Process, uuid_of
 HUNG_S = 0.2
 """After what time a call counts as hung here; usually two seconds."""
 OF_ONE_GPU = (*EACH_TICK, "nvmlGpmMetricsGet", "nvmlDeviceGetPerformanceState")
-AT_FIRST = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlGpmQueryDeviceSupport")
+AT_FIRST = (
+    "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetName",
+    "nvmlGpmQueryDeviceSupport",
+)
 Proof = Callable[[Row, World], None]
 
 
@@ -103,10 +108,22 @@ def _at_the_end(row: Row, world: World) -> None:
 def rows() -> list[Row]:
     """The part of the matrix about calls that do not return."""
     return [
-        Row("a hang of any call", "has not returned for", None, _while_running(*OF_ONE_GPU), slow=True),
+        Row(
+            "a hang of any call",
+            "has not returned for",
+            None,
+            _while_running(*OF_ONE_GPU),
+            slow=True,
+        ),
         Row("a hang of the count", "NVML has not answered", 3, _while_counted, slow=True),
         Row("a hang of one GPU: once", "has not returned for", 0, _one_of_two, slow=True),
         Row("a hang while a GPU is found", "has not returned for", None, _while_found),
-        Row("a hang after a reload", "NVML call nvmlInit has not returned for", None, _while_started_again, slow=True),
+        Row(
+            "a hang after a reload",
+            "NVML call nvmlInit has not returned for",
+            None,
+            _while_started_again,
+            slow=True,
+        ),
         Row("a hang at the end", "H100", 0, _at_the_end, slow=True),
     ]

@@ -43,22 +43,33 @@ def _dead_and_zombie(row: Row, world: World) -> None:
     sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
     dead, zombie, alive = (subprocess.Popen(sleeping) for _ in range(3))
     scenario = world.make(1)
-    scenario.gpus[0].processes = [Process(process.pid, GIB, sm=10) for process in (dead, zombie, alive)]
+    scenario.gpus[0].processes = [
+        Process(process.pid, GIB, sm=10) for process in (dead, zombie, alive)
+    ]
     try:
         with Watcher(scenario) as watcher:
             # Orphans of whatever else runs on the machine may be listed beside them.
             gpu_pids = {dead.pid, zombie.pid, alive.pid}
-            watcher.until(lambda s: gpu_pids <= {p["pid"] for p in s["processes"] if p["starttime"] is not None})
+            watcher.until(
+                lambda s: (
+                    gpu_pids <= {p["pid"] for p in s["processes"] if p["starttime"] is not None}
+                )
+            )
             for process in (dead, zombie):
                 process.kill()
             dead.wait()
-            seen = watcher.until(lambda s: _states(s, gpu_pids) == {dead.pid: None, zombie.pid: "Z", alive.pid: "S"})
+            seen = watcher.until(
+                lambda s: _states(s, gpu_pids) == {dead.pid: None, zombie.pid: "Z", alive.pid: "S"}
+            )
     finally:
         alive.kill()
         zombie.wait()
         alive.wait()
     found = {process["pid"]: process for process in seen["processes"]}
-    assert found[zombie.pid]["unavailable"]["read_bytes_per_s"] == "the process has ended and waits for its parent"
+    assert (
+        found[zombie.pid]["unavailable"]["read_bytes_per_s"]
+        == "the process has ended and waits for its parent"
+    )
     assert row.sees in found[dead.pid]["unavailable"]["state"]
     assert is_healthy(seen["gpus"][0])
 
@@ -66,6 +77,11 @@ def _dead_and_zombie(row: Row, world: World) -> None:
 def rows() -> list[Row]:
     """Rows about processes and the clock."""
     return [
-        Row("dead processes and zombies", "ended, the driver still holds its memory", None, _dead_and_zombie),
+        Row(
+            "dead processes and zombies",
+            "ended, the driver still holds its memory",
+            None,
+            _dead_and_zombie,
+        ),
         Row("the clock steps back", "GPU", None, _clock_steps_back),
     ]

@@ -41,17 +41,28 @@ class World:
     directory: Path
     make: Callable[..., Scenario]
 
-    def environment(self, scenario: Scenario, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    def environment(
+        self, scenario: Scenario, more: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         scenario.write()
         home = self.directory / "home"
         home.mkdir(exist_ok=True)
-        return {**scenario.environment(), "PYTHONPATH": str(ROOT), "HOME": str(home), **(more or {})}
+        return {
+            **scenario.environment(),
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(home),
+            **(more or {}),
+        }
 
     def run(
         self, scenario: Scenario, *arguments: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """``gputop ARGUMENTS`` to its end."""
-        return ended([sys.executable, "-m", "gputop", *arguments], self.environment(scenario, env), self.directory)
+        return ended(
+            [sys.executable, "-m", "gputop", *arguments],
+            self.environment(scenario, env),
+            self.directory,
+        )
 
     def screen(
         self, scenario: Scenario, *arguments: str, env: Mapping[str, str] | None = None, **more: Any
@@ -60,10 +71,19 @@ class World:
         return PtyProgram(*arguments, env=self.environment(scenario, env), **more)
 
 
-def ended(command: Sequence[str], environment: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def ended(
+    command: Sequence[str], environment: Mapping[str, str], cwd: Path
+) -> subprocess.CompletedProcess[str]:
     """A command that was run to its end."""
     return subprocess.run(
-        command, env=environment, cwd=cwd, capture_output=True, text=True, errors="replace", timeout=60, check=False
+        command,
+        env=environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
     )
 
 
@@ -102,12 +122,16 @@ class Watcher:
         self._process.kill()
         self._process.communicate()
 
-    def until(self, wanted: Callable[[dict[str, Any]], bool], snapshots: int = 60) -> dict[str, Any]:
+    def until(
+        self, wanted: Callable[[dict[str, Any]], bool], snapshots: int = 60
+    ) -> dict[str, Any]:
         """The first snapshot that is as wanted. Raises AssertionError when it does not come."""
         assert self._process.stdout is not None
         for _ in range(snapshots):
             line = self._process.stdout.readline()
-            assert line, "the source ended: " + (self._process.stderr.read() if self._process.stderr else "")
+            assert line, "the source ended: " + (
+                self._process.stderr.read() if self._process.stderr else ""
+            )
             self.last = json.loads(line)
             if wanted(self.last):
                 return self.last
@@ -116,7 +140,11 @@ class Watcher:
 
 def is_healthy(gpu: Mapping[str, Any]) -> bool:
     """Whether a GPU has its values, SM activity with them."""
-    return gpu["lost_reason"] is None and gpu["util_pct"] is not None and gpu["sm_active_pct"] is not None
+    return (
+        gpu["lost_reason"] is None
+        and gpu["util_pct"] is not None
+        and gpu["sm_active_pct"] is not None
+    )
 
 
 def is_explained(gpu: Mapping[str, Any]) -> bool:

@@ -44,7 +44,13 @@ def _shell(line: str) -> Proof:
     """``line`` for a shell; ``gputop`` in it is this one."""
 
     def proof(row: Row, world: World) -> None:
-        words = ["bash", "-o", "pipefail", "-c", line.replace("gputop", f"{sys.executable} -m gputop", 1)]
+        words = [
+            "bash",
+            "-o",
+            "pipefail",
+            "-c",
+            line.replace("gputop", f"{sys.executable} -m gputop", 1),
+        ]
         holds(row, ended(words, world.environment(world.make(1)), world.directory))
 
     return proof
@@ -61,7 +67,9 @@ def _nobody(row: Row, world: World) -> None:
         shutil.copy(world.make().library_directory / LIBRARY, public)
         scenario = Scenario(public, public)
         environment = world.environment(scenario, {"HOME": "/nonexistent"})
-        done = ended([sys.executable, "-c", AS_NOBODY], environment, Path("/") if is_root() else ROOT)
+        done = ended(
+            [sys.executable, "-c", AS_NOBODY], environment, Path("/") if is_root() else ROOT
+        )
     holds(row, done)
 
 
@@ -85,7 +93,9 @@ class _Disk:
         folder.mkdir()
         self.folder = str(folder)
         mount = f'mount -t tmpfs -o {options} none "$0" && cd "$0" && exec "$@"'
-        self.within = _lent("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, self.folder)
+        self.within = _lent(
+            "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, self.folder
+        )
 
     def frames(self, pid: int) -> list[float]:
         """The times of the frames in the recording there, read through the eyes of a process that still runs."""
@@ -115,7 +125,9 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
         scenario.wave_s = 0.0
         scenario.gpus[0].set(power_w=320)
         scenario.write()
-        program.read_screen_until(lambda screen: any("320 / 700 W" in line for line in screen), WIDE, 48)
+        program.read_screen_until(
+            lambda screen: any("320 / 700 W" in line for line in screen), WIDE, 48
+        )
         program.press("q")
         program.end()
         assert program.status == row.status
@@ -124,7 +136,9 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
 
 def _read_only(row: Row, world: World) -> None:
     disk = _Disk(world, "ro")
-    with world.screen(world.make(1), within=disk.within, columns=WIDE, env={"HOME": disk.folder}) as program:
+    with world.screen(
+        world.make(1), within=disk.within, columns=WIDE, env={"HOME": disk.folder}
+    ) as program:
         program.read_until(SCREEN_TAKEN)
         program.press("R")
         program.read_until(row.sees)
@@ -141,7 +155,13 @@ def rows() -> list[Row]:
     return [
         Row("all streams closed", NOTHING, 2, _shell("gputop once <&- >&- 2>&-")),
         Row("a home that cannot be written", "H100", 0, _no_home),
-        Row("a read-only file system under everything", "Read-only file system", 0, _read_only, slow=True),
+        Row(
+            "a read-only file system under everything",
+            "Read-only file system",
+            0,
+            _read_only,
+            slow=True,
+        ),
         Row("not root", "H100", 0, _nobody, slow=True),
         Row(
             "a disk that takes no more of a recording",
@@ -152,5 +172,11 @@ def rows() -> list[Row]:
                 "gputop record -o r.jsonl.gz --for 60s --interval 0.25 --gpus 0 2>&1 | tail -1"
             ),
         ),
-        Row("a full disk while recording", "No space left on device", 0, _full_disk_under_the_screen, slow=True),
+        Row(
+            "a full disk while recording",
+            "No space left on device",
+            0,
+            _full_disk_under_the_screen,
+            slow=True,
+        ),
     ]

@@ -18,7 +18,9 @@ try:
     from tests.hardware.steps import Step, steps
 except ImportError as missing:
     # Without gputop's own libraries nothing can be measured, and a traceback tells nobody what to install.
-    sys.exit(f"{missing.name} is not here: pip install . in the checkout, with this Python ({sys.executable})")
+    sys.exit(
+        f"{missing.name} is not here: pip install . in the checkout, with this Python ({sys.executable})"
+    )
 
 MOST_S = 560.0
 """What all steps may take together: a machine is often lent for commands of ten minutes."""
@@ -39,14 +41,18 @@ class OutOfTime(Exception):
 
 
 def run(
-    todo: Sequence[Step], most_s: float = MOST_S, kept: Callable[[list[Done]], None] = lambda _: None
+    todo: Sequence[Step],
+    most_s: float = MOST_S,
+    kept: Callable[[list[Done]], None] = lambda _: None,
 ) -> list[Done]:
     """Every step. One that fails takes no other with it, and ``kept`` is given what there is after each."""
     begun, done = time.monotonic(), list[Done]()
     for step in todo:
         at = time.monotonic()
         left_s = most_s - (at - begun)
-        how, text = _result(step, left_s) if left_s > LEAST_S else ("left out", f"{most_s:.0f} s are over")
+        how, text = (
+            _result(step, left_s) if left_s > LEAST_S else ("left out", f"{most_s:.0f} s are over")
+        )
         done.append(Done(step.title, how, time.monotonic() - at, text.strip()))
         print(_part(done[-1]), flush=True)
         kept(done)
@@ -91,16 +97,30 @@ def report(done: Sequence[Done]) -> str:
     """All of it as Markdown: a table first, then what each step said."""
     rows = [f"| {each.title} | {each.how} | {each.seconds:.1f} |" for each in done]
     return "\n".join(
-        ["# gputop on this machine\n", "| step | result | s |", "|---|---|---:|", *rows, "", *map(_part, done)]
+        [
+            "# gputop on this machine\n",
+            "| step | result | s |",
+            "|---|---|---:|",
+            *rows,
+            "",
+            *map(_part, done),
+        ]
     )
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hardware", description=__doc__)
-    parser.add_argument("-o", "--output", default="hardware", help="the folder of the report (default hardware)")
+    parser.add_argument(
+        "-o", "--output", default="hardware", help="the folder of the report (default hardware)"
+    )
     parser.add_argument("--only", metavar="TITLE", help="only steps whose title holds this")
     parser.add_argument(
-        "--for", dest="most_s", type=float, default=MOST_S, metavar="S", help=f"seconds in all (default {MOST_S:.0f})"
+        "--for",
+        dest="most_s",
+        type=float,
+        default=MOST_S,
+        metavar="S",
+        help=f"seconds in all (default {MOST_S:.0f})",
     )
     args = parser.parse_args(words)
     out = Path(args.output)

@@ -37,8 +37,12 @@ def as_nobody() -> str:
     if "RmProfilingAdminOnly: 0" in (PARAMETERS.read_text() if PARAMETERS.exists() else ""):
         raise Missing("this driver lets every user read the counters")
     if not capabilities().bounding >> PERFMON & 1:
-        raise Missing("CAP_PERFMON is outside the bounding set, as in a container without --cap-add=PERFMON")
-    major = int(output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]).split(".")[0])
+        raise Missing(
+            "CAP_PERFMON is outside the bounding set, as in a container without --cap-add=PERFMON"
+        )
+    major = int(
+        output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]).split(".")[0]
+    )
     user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     found = {}
     for right in ("-all", "+perfmon"):
@@ -50,7 +54,9 @@ def as_nobody() -> str:
     if all(answer["t"] in ("nothing", "bye") for answer in found.values()):
         raise Missing(f"uid {NOBODY} cannot run this Python or load the libraries\n{text}")
     with_right = found["+perfmon"]
-    allowed = with_right["t"] == "s" if major >= PERFMON_DRIVER else with_right.get("state") == "denied"
+    allowed = (
+        with_right["t"] == "s" if major >= PERFMON_DRIVER else with_right.get("state") == "denied"
+    )
     if found["-all"].get("state") != "denied" or not allowed:
         raise Wrong(text)
     return text

@@ -29,7 +29,13 @@ class Wrong(Exception):
     """The step ran and showed what must not be."""
 
 
-def output(words: Sequence[str], timeout_s: float = 120.0, right: Sequence[int] = (0,), *, merged: bool = False) -> str:
+def output(
+    words: Sequence[str],
+    timeout_s: float = 120.0,
+    right: Sequence[int] = (0,),
+    *,
+    merged: bool = False,
+) -> str:
     """What a program prints to stdout, or to both streams where ``merged``. Raises Missing and Wrong.
 
     Whatever happens here, the program is gone afterwards, and so is what it has started.
@@ -78,7 +84,9 @@ def first_sample(process: subprocess.Popen[bytes], within_s: float = 20.0) -> di
                 read = json.loads(line)
             except ValueError:
                 continue
-            if read.get("t") in ("s", "bye") or (read.get("t") == "gpu" and read.get("state") != "ok"):
+            if read.get("t") in ("s", "bye") or (
+                read.get("t") == "gpu" and read.get("state") != "ok"
+            ):
                 return dict(read)
         if not piece:
             break

@@ -54,13 +54,20 @@ def machine() -> str:
             lines.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             lines.append(f"{name} is not here")
-    for path in ("/proc/self/status", "/proc/driver/nvidia/params", "/proc/driver/nvidia/version", "/proc/self/cgroup"):
+    for path in (
+        "/proc/self/status",
+        "/proc/driver/nvidia/params",
+        "/proc/driver/nvidia/version",
+        "/proc/self/cgroup",
+    ):
         try:
             text = Path(path).read_text()
         except OSError as error:
             lines.append(f"{path}: {error.strerror}")
             continue
-        lines += [line for line in text.splitlines() if re.match(r"Cap|Rm(Prof|Perf)|NVRM|GCC|\d+:", line)]
+        lines += [
+            line for line in text.splitlines() if re.match(r"Cap|Rm(Prof|Perf)|NVRM|GCC|\d+:", line)
+        ]
     for words in (("nvidia-smi",), ("nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE")):
         try:
             lines.append(output(words, 20.0, merged=True))
@@ -90,7 +97,9 @@ def once(out: Path) -> str:
 
 def gpus(*options: str) -> list[dict[str, Any]]:
     """The GPUs as `gputop once --json` gives them. Raises Missing where there is none."""
-    found: list[dict[str, Any]] = json.loads(output([*checks.GPUTOP, "once", "--json", *options]))["gpus"]
+    found: list[dict[str, Any]] = json.loads(output([*checks.GPUTOP, "once", "--json", *options]))[
+        "gpus"
+    ]
     if not found:
         raise Missing("no GPU")
     return found
@@ -135,7 +144,9 @@ def on_a_terminal() -> str:
         finally:
             terminal.close()
         shown = "no GPU" if first is None else f"{1000 * first:.0f} ms"
-        lines.append(f"{name}: first frame {shown}, {cpu_pct[name]:.2f} % of a core, {memory_mb or 0:.0f} MB")
+        lines.append(
+            f"{name}: first frame {shown}, {cpu_pct[name]:.2f} % of a core, {memory_mb or 0:.0f} MB"
+        )
         if name == "gputop":
             lines.append("\n".join(terminal.screen()))
             if first is None:
@@ -152,10 +163,12 @@ def loader_job(cause: str, out: Path) -> Step:
     def run() -> str:
         work = [*checks.WORK, cause, "--for", str(JOB_S)]
         ran = output([*checks.GPUTOP, "run", "-o", path, "--", *work], JOB_S + 90.0, merged=True)
-        found: list[dict[str, Any]] = json.loads(output([*checks.GPUTOP, "diagnose", path, "--json"], right=(0, 1)))[
-            "gpus"
+        found: list[dict[str, Any]] = json.loads(
+            output([*checks.GPUTOP, "diagnose", path, "--json"], right=(0, 1))
+        )["gpus"]
+        told = [
+            f"GPU {gpu['index']}: {gpu['verdict']}, {'; '.join(gpu['evidence'])}" for gpu in found
         ]
-        told = [f"GPU {gpu['index']}: {gpu['verdict']}, {'; '.join(gpu['evidence'])}" for gpu in found]
         text = "\n".join([*told, "", ran])
         if not {gpu["verdict"] for gpu in found} & set(CAUSES[cause]):
             raise Wrong(f"wanted {' or '.join(CAUSES[cause])}\n{text}")

@@ -79,7 +79,9 @@ def test_an_answer_that_is_too_long_loses_its_largest_lists_and_says_how_much() 
         compact({str(n): "x" * 100 for n in range(1000)})
 
 
-SDK = pytest.mark.skipif(find_spec("mcp") is None, reason="the protocol's SDK is not installed: pip install '.[mcp]'")
+SDK = pytest.mark.skipif(
+    find_spec("mcp") is None, reason="the protocol's SDK is not installed: pip install '.[mcp]'"
+)
 
 
 @SDK
@@ -94,7 +96,11 @@ async def test_arguments_that_a_tool_cannot_take_are_refused_in_one_line(tmp_pat
         ("report", {}, "report: file: Field required"),
         ("diagnose", {"seconds": "long"}, "diagnose: seconds: Input should be a valid number"),
         ("diagnose", {"seconds": 1e9}, "diagnose: seconds: Input should be less than"),
-        ("report", {"file": "../../etc/passwd"}, "../../etc/passwd: no such file below the folders"),
+        (
+            "report",
+            {"file": "../../etc/passwd"},
+            "../../etc/passwd: no such file below the folders",
+        ),
         ("trace", {"file": "--html"}, "--html: no such file below the folders"),
     ):
         with pytest.raises(ToolError) as refused:
@@ -126,8 +132,17 @@ async def test_an_assistant_asks_through_the_sdks_own_client(
     )
     async with Client(server) as client:
         tools = (await client.list_tools()).tools
-        assert {tool.name for tool in tools} == {"snapshot", "diagnose", "report", "compare", "trace", "memory"}
-        assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
+        assert {tool.name for tool in tools} == {
+            "snapshot",
+            "diagnose",
+            "report",
+            "compare",
+            "trace",
+            "memory",
+        }
+        assert all(
+            tool.annotations is not None and tool.annotations.read_only_hint for tool in tools
+        )
 
         async def ask(name: str, **given: Any) -> Any:
             found = await client.call_tool(name, given)
@@ -146,9 +161,13 @@ async def test_an_assistant_asks_through_the_sdks_own_client(
         recorded = await ask("diagnose", file="run.gputop.jsonl.gz")
         assert "dataloader_cpu" in {gpu["verdict"] for gpu in recorded["gpus"]}
         assert (await ask("report", file="run.gputop.jsonl.gz"))["frames"] > 80
-        assert (await ask("compare", before="a.gputop.jsonl.gz", after="b.gputop.jsonl.gz"))["differences"]
+        assert (await ask("compare", before="a.gputop.jsonl.gz", after="b.gputop.jsonl.gz"))[
+            "differences"
+        ]
         (rank,) = (await ask("trace", file="before.json"))["ranks"]
-        assert rank["file_untrusted"] == "before.json" and rank["gpus"][0]["verdict"] == "main_process"
+        assert (
+            rank["file_untrusted"] == "before.json" and rank["gpus"][0]["verdict"] == "main_process"
+        )
         assert (await ask("trace", file="before.json", after="after.json"))["files_untrusted"]
         (device,) = (await ask("memory", file="s.pickle"))["devices"]
         assert device["peak"]["bytes"] == 500 << 20
@@ -161,7 +180,9 @@ async def test_an_assistant_asks_through_the_sdks_own_client(
         ):
             failed = await client.call_tool(name, given)
             text = " ".join(getattr(part, "text", "") for part in failed.content)
-            assert failed.is_error and "secret contents" not in text and "Traceback" not in text, text
+            assert failed.is_error and "secret contents" not in text and "Traceback" not in text, (
+                text
+            )
             assert words in text and str(tmp_path) not in text, text
 
 

@@ -18,7 +18,9 @@ WIDTHS = ((1.0, 60), (2.067, 58), (2.067, 58), (2.067, 61), (5.0, 30), (0.5, 90)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_columns_that_are_brought_up_to_date_are_those_of_a_chart_that_is_asked_for_the_first_time(seed: int) -> None:
+def test_columns_that_are_brought_up_to_date_are_those_of_a_chart_that_is_asked_for_the_first_time(
+    seed: int,
+) -> None:
     draw, often, once, t = random.Random(seed), History(), History(), 1_000.0 + seed / 3.0
     for _ in range(300):
         step = draw.choice((0.25, 0.25, 1.0, 1.0, 3.0, 40.0))
@@ -63,7 +65,9 @@ STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3")
 
 
 def test_work_is_the_busier_of_the_pipes_and_the_memory() -> None:
-    assert work(GpuSample(STATIC, tensor_active_pct=45.0, fp32_active_pct=6.0, dram_active_pct=24.0)) == Work(45.0, "C")
+    assert work(
+        GpuSample(STATIC, tensor_active_pct=45.0, fp32_active_pct=6.0, dram_active_pct=24.0)
+    ) == Work(45.0, "C")
     assert work(GpuSample(STATIC, tensor_active_pct=12.0, dram_active_pct=60.0)) == Work(75.0, "M")
     assert work(GpuSample(STATIC, dram_active_pct=95.0)) == Work(100.0, "M")
     assert work(GpuSample(STATIC, fp64_active_pct=3.0)) == Work(3.0, "C")
@@ -90,5 +94,11 @@ def test_the_gap_is_never_below_zero_and_needs_both_numbers() -> None:
 def test_power_gives_a_word_where_sm_activity_is_only_bounded(
     power_w: float | None, changes: dict[str, Any], words: str | None
 ) -> None:
-    gpu = GpuSample(GpuStatic(0, "GPU-0", "A"), util_pct=99.0, power_w=power_w, power_limit_w=400.0, sm_source="bound")
+    gpu = GpuSample(
+        GpuStatic(0, "GPU-0", "A"),
+        util_pct=99.0,
+        power_w=power_w,
+        power_limit_w=400.0,
+        sm_source="bound",
+    )
     assert power_word(replace(gpu, **changes)) == words

@@ -70,10 +70,16 @@ def test_an_ended_process_is_kept_for_a_minute_and_then_forgotten() -> None:
 def test_what_held_the_clocks_down_is_a_share_of_time() -> None:
     assert slowed(gpu(throttle_reasons=None))["slowed_heat_pct"] is None
     heat = slowed(gpu(throttle_reasons=0x8 | 0x40))
-    assert (heat["slowed_heat_pct"], heat["slowed_brake_pct"], heat["slowed_cap_pct"]) == (100.0, 0.0, 0.0)
+    assert (heat["slowed_heat_pct"], heat["slowed_brake_pct"], heat["slowed_cap_pct"]) == (
+        100.0,
+        0.0,
+        0.0,
+    )
     assert slowed(gpu(throttle_reasons=0x8))["slowed_brake_pct"] == 100.0
     monitor = Monitor()
-    frames = [monitor.feed(snap(tick, gpu(throttle_reasons=4 * (tick % 2)), [])) for tick in range(9)]
+    frames = [
+        monitor.feed(snap(tick, gpu(throttle_reasons=4 * (tick % 2)), [])) for tick in range(9)
+    ]
     (share,) = frames[-1].history.columns("GPU-0", "slowed_cap_pct", 4.0, 1)
     assert share == 50.0
 

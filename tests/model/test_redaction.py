@@ -39,7 +39,9 @@ def test_numbers_are_the_same_each_time_and_tell_apart() -> None:
     assert [g.static.uuid for g in one.gpus] == ["GPU-1", "MIG-2"]
     assert one.gpus[1].static.mig_parent == "GPU-1"
     assert one.processes[0].static == two.processes[0].static
-    assert one.events[0].text.startswith("user1 on host1 and host1: path1, pod uuid1, http://host2:9400")
+    assert one.events[0].text.startswith(
+        "user1 on host1 and host1: path1, pod uuid1, http://host2:9400"
+    )
 
 
 def test_what_is_no_name_stays() -> None:
@@ -68,7 +70,10 @@ def test_names_are_found_wherever_they_stand_alone_the_longest_first() -> None:
         longest_first = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
         alone = re.compile(rf"(?<![\w-])(?:{longest_first})(?![\w-])")
         for _ in range(20):
-            text = " ".join(word("abab.-") if draw.random() < 0.5 else draw.choice(sorted(names)) for _ in range(5))
+            text = " ".join(
+                word("abab.-") if draw.random() < 0.5 else draw.choice(sorted(names))
+                for _ in range(5)
+            )
             wanted = alone.sub(lambda match: numbers[match[0]], text)  # noqa: B023
             if not any("@" in name and name in text for name in names):
                 assert redactor.text(text) == wanted, (names, text)
@@ -77,16 +82,25 @@ def test_names_are_found_wherever_they_stand_alone_the_longest_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "host"), [("qz", "k7"), ("a+b", "c.d*"), ("žó", "ñ"), ("o'neil", "[h]"), ("torch", "gpu")]
+    ("user", "host"),
+    [("qz", "k7"), ("a+b", "c.d*"), ("žó", "ñ"), ("o'neil", "[h]"), ("torch", "gpu")],
 )
-def test_short_names_and_names_with_signs_are_numbers_too_and_names_of_loaders_stay(user: str, host: str) -> None:
+def test_short_names_and_names_with_signs_are_numbers_too_and_names_of_loaders_stay(
+    user: str, host: str
+) -> None:
     given = private_snapshot()
     text = f"{user} on {host}, /x/y: see {host}."
     rows = [replace(p, static=replace(p.static, user=user, why=text)) for p in given.processes]
     machine = replace(given.machine, hostname=host)
     redactor = Redactor()
     shown = redactor.snapshot(
-        replace(given, machine=machine, processes=tuple(rows), notices=(text,), events=(Event(0.0, "mark", text),))
+        replace(
+            given,
+            machine=machine,
+            processes=tuple(rows),
+            notices=(text,),
+            events=(Event(0.0, "mark", text),),
+        )
     )
     for words in (*shown.notices, shown.events[0].text, shown.processes[0].static.why):
         assert re.sub(r"path\d", "path", words or "") == "user1 on host1, path: see host1."
@@ -112,12 +126,25 @@ def _judged(snapshots: Iterable[Snapshot]) -> list[tuple[Any, ...]]:
 def _essence(d: GpuDiagnosis) -> tuple[Any, ...]:
     badges = [(badge.id, badge.level) for badge in d.badges]
     feeders = None if d.feeders is None else replace(d.feeders, name="")
-    return d.verdict, d.level, d.state, d.busy_not_working, d.confidence, d.attribution, feeders, badges, d.seconds
+    return (
+        d.verdict,
+        d.level,
+        d.state,
+        d.busy_not_working,
+        d.confidence,
+        d.attribution,
+        feeders,
+        badges,
+        d.seconds,
+    )
 
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=pytest.mark.slow if n % 3 else (), id=path.stem) for n, path in enumerate(VECTORS)],
+    [
+        pytest.param(path, marks=pytest.mark.slow if n % 3 else (), id=path.stem)
+        for n, path in enumerate(VECTORS)
+    ],
 )
 def test_a_recorded_scenario_gets_the_same_verdicts_redacted(path: Path) -> None:
     frames = list(islice(read_snapshots(str(path)), 120))
@@ -130,7 +157,10 @@ def test_jobs_that_only_their_command_line_tells_apart_stay_apart() -> None:
         frames = []
         for t in range(100):
             gpus = [gpu(i, util=97.0, sm=sm) for i, sm in enumerate((91.0, 55.0, 53.0, 54.0))]
-            rows = [train(i, static=ProcessStatic("ml", c, "python"), nccl=True) for i, c in enumerate(commands)]
+            rows = [
+                train(i, static=ProcessStatic("ml", c, "python"), nccl=True)
+                for i, c in enumerate(commands)
+            ]
             frames.append(snap(t, gpus, rows))
         return _judged(frames if redactor is None else map(redactor.snapshot, frames))
 

@@ -102,8 +102,14 @@ def test_a_secret_of_any_shape_is_masked_four_times_in_five(name: str) -> None:
      "/data/Zq7xW9vK2mPl/Zq7xW9vK2mPl", "ckpt-Zq7xW9vK2mPlZq7xW9vK2mPl.pth", "ResNet50CheckpointAfter90Epochs",
      "Llama-3_1-Nemotron-51B-Instruct-FP8", "swinv2_base_window12to24_192to384_22kto1k_ft"],
 )  # fmt: skip
-def test_hashes_paths_and_names_of_checkpoints_stay_also_behind_a_name_that_sounds_like_a_secret_s(plain: str) -> None:
-    for line in (f"python t.py {plain} --lr 1", f"python t.py --max-tokens={plain}", f"python t.py --key-name {plain}"):
+def test_hashes_paths_and_names_of_checkpoints_stay_also_behind_a_name_that_sounds_like_a_secret_s(
+    plain: str,
+) -> None:
+    for line in (
+        f"python t.py {plain} --lr 1",
+        f"python t.py --max-tokens={plain}",
+        f"python t.py --key-name {plain}",
+    ):
         assert masked_text(line) == " ".join(masked_words(line.split())) == line
 
 
@@ -122,7 +128,10 @@ def test_a_random_word_behind_a_prefix_that_nobody_has_listed_is_masked() -> Non
     [
         ("python t.py --api-key abc --lr 1", f"python t.py --api-key {MASK} --lr 1"),
         ("HF_TOKEN=abc python t.py", f"HF_TOKEN={MASK} python t.py"),
-        ("curl -H 'Authorization: Bearer abc' https://x", f"curl -H Authorization: {MASK} https://x"),
+        (
+            "curl -H 'Authorization: Bearer abc' https://x",
+            f"curl -H Authorization: {MASK} https://x",
+        ),
         ("git clone https://me:abc@host/x.git", f"git clone https://me:{MASK}@host/x.git"),
         ("epoch 3, password=hunter2", f"epoch 3, password={MASK}"),
         ("a basic training of three days", "a basic training of three days"),
@@ -147,7 +156,9 @@ def test_a_bare_secret_key_of_a_cloud_is_masked_and_a_hash_or_a_path_as_long_is_
         assert masked_text(f"python t.py {plain}") == f"python t.py {plain}"
 
 
-@pytest.mark.parametrize("name", ["api_key", "HF_TOKEN", "clientSecret", "wandb.api_key", "PGPASSWORD", "X-Api-Key"])
+@pytest.mark.parametrize(
+    "name", ["api_key", "HF_TOKEN", "clientSecret", "wandb.api_key", "PGPASSWORD", "X-Api-Key"]
+)
 def test_names_that_say_secret(name: str) -> None:
     assert strength(name) == "strong"
 
@@ -165,7 +176,8 @@ def test_after_a_weak_name_only_a_generated_value_is_masked(words: list[str], ke
 
 
 @pytest.mark.parametrize(
-    "name", ["tokenizer", "max_tokens", "key_frames", "num_keypoints", "password_file", "model.keys"]
+    "name",
+    ["tokenizer", "max_tokens", "key_frames", "num_keypoints", "password_file", "model.keys"],
 )
 def test_names_that_only_sound_like_it(name: str) -> None:
     assert strength(name) == ""
@@ -188,10 +200,19 @@ def test_a_hostile_command_line_takes_no_time() -> None:
     assert time.process_time() - begin < 3.0 * slowness()
 
 
-@given(text_of("ab -=:\"'\\/@\n{}[],?&0", 60), st.sampled_from(["token", "--key ", "hf_", "://", "Bearer "]))
+@given(
+    text_of("ab -=:\"'\\/@\n{}[],?&0", 60),
+    st.sampled_from(["token", "--key ", "hf_", "://", "Bearer "]),
+)
 @looks(60)
 def test_no_text_is_too_odd_to_be_masked(text: str, mark: str) -> None:
-    for odd in (mark + text, text + mark, text.replace("a", mark), f'x="{text} {mark}"', f"'{mark} {text}'y"):
+    for odd in (
+        mark + text,
+        text + mark,
+        text.replace("a", mark),
+        f'x="{text} {mark}"',
+        f"'{mark} {text}'y",
+    ):
         masked_text(odd)
         masked_words([odd, *odd.split("a")])
 
@@ -216,9 +237,14 @@ def test_the_marks_that_are_looked_for_first_miss_nothing() -> None:
 
 def test_a_recording_of_another_program_is_masked_when_it_is_read() -> None:
     raw = ProcessStatic("ml", f"vllm serve llama --api-key {S}", HF, why="holds a GPU context")
-    ends = (WaitEnd("network", 50.0, detail=f"redis://:{S}@h"), WaitEnd("file", 20.0, detail="/data, reads"))
+    ends = (
+        WaitEnd("network", 50.0, detail=f"redis://:{S}@h"),
+        WaitEnd("file", 20.0, detail="/data, reads"),
+    )
     snapshot = snap(0, gpu(), [replace(train(), static=raw, waits_for=ends)])
-    snapshot = replace(snapshot, events=(Event(0.5, "mark", f"password={S}"),), notices=(f"token={S}",))
+    snapshot = replace(
+        snapshot, events=(Event(0.5, "mark", f"password={S}"),), notices=(f"token={S}",)
+    )
     (back,) = read_back(snapshot)
     static = back.processes[0].static
     assert (static.command, static.name) == (f"vllm serve llama --api-key {MASK}", MASK)
@@ -226,7 +252,9 @@ def test_a_recording_of_another_program_is_masked_when_it_is_read() -> None:
     assert not _leaks(repr(asdict(back)))
 
 
-def test_a_mark_is_masked_where_it_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_is_masked_where_it_is_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     listener = MarkListener()
     try:

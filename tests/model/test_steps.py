@@ -40,10 +40,18 @@ def row(pid: int = 100, step_s: float = 0.4, count: int = 3, **given: object) ->
 
 def snapshot(t: float, *rows: StepRow, pids: tuple[int, ...] = (100,)) -> Snapshot:
     gpus = tuple(
-        GpuSample(GpuStatic(i, f"GPU-{i}", "X"), util_pct=95.0, sm_active_pct=80.0, sm_source="gpm", sm_window_s=1.0)
+        GpuSample(
+            GpuStatic(i, f"GPU-{i}", "X"),
+            util_pct=95.0,
+            sm_active_pct=80.0,
+            sm_source="gpm",
+            sm_window_s=1.0,
+        )
         for i in range(len(pids))
     )
-    holders = tuple(ProcessSample(pid, starttime=1, role="gpu", gpu=i) for i, pid in enumerate(pids))
+    holders = tuple(
+        ProcessSample(pid, starttime=1, role="gpu", gpu=i) for i, pid in enumerate(pids)
+    )
     return Snapshot(t, Machine("host"), gpus, holders, steps=rows)
 
 
@@ -65,7 +73,9 @@ def test_steps_and_marks_share_the_users_socket_and_the_kernel_says_who_sends(pl
     sender.close()
 
 
-def test_an_exporters_socket_takes_the_steps_of_any_user_and_is_made_again_after_a_kill(place: str) -> None:
+def test_an_exporters_socket_takes_the_steps_of_any_user_and_is_made_again_after_a_kill(
+    place: str,
+) -> None:
     listener = StepListener(place)
     assert os.stat(place).st_mode & 0o777 == 0o666
     with pytest.raises(OSError, match="another exporter"):
@@ -96,7 +106,9 @@ def test_what_cannot_be_true_or_comes_too_often_is_dropped_and_counted() -> None
     ]  # fmt: skip
     assert [intake.accept(data, 7) for data in bad] == [False] * len(bad)
     assert not intake.accept(good, 0), "a process of another PID namespace is nobody"
-    assert [intake.accept(good, 7) for _ in range(MOST_AT_ONCE + 1)] == [True] * MOST_AT_ONCE + [False]
+    assert [intake.accept(good, 7) for _ in range(MOST_AT_ONCE + 1)] == [True] * MOST_AT_ONCE + [
+        False
+    ]
     now[0] += REFILL_S
     assert intake.accept(good, 7)
     assert sum(intake.accept(good, 1000 + i) for i in range(MOST_SENDERS + 5)) == MOST_SENDERS - 1
@@ -106,7 +118,11 @@ def test_what_cannot_be_true_or_comes_too_often_is_dropped_and_counted() -> None
 
 @looks(30)
 @given(
-    st.lists(st.one_of(st.none(), st.integers(), st.floats(), any_text(40), st.booleans()), min_size=10, max_size=10)
+    st.lists(
+        st.one_of(st.none(), st.integers(), st.floats(), any_text(40), st.booleans()),
+        min_size=10,
+        max_size=10,
+    )
 )
 def test_whatever_a_row_claims_it_is_checked(values: list[object]) -> None:
     made = step_row(values)
@@ -114,13 +130,17 @@ def test_whatever_a_row_claims_it_is_checked(values: list[object]) -> None:
         assert made.count >= 1 and 0.0 <= made.min_s <= made.max_s * 1.01 and len(made.name) <= 64
 
 
-def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_says_how_long_it_waited() -> None:
+def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_says_how_long_it_waited() -> (
+    None
+):
     # Three synchronous ranks: every step takes 0.4 s, and all but rank 1 wait for 0.1 s of it.
     rows = [row(100 + i, rank=i, wait_s=0.06 if i == 1 else 0.3) for i in range(3)]
     intake = StepIntake()
     assert intake.accept(datagram(rows[1]), 101) and intake.drain() == (rows[1],)
     for wrong in (-0.1, 1.3, True, "x"):
-        assert not intake.accept(datagram(replace(rows[0], wait_s=wrong)), 100), "nobody waits for more than all steps"
+        assert not intake.accept(datagram(replace(rows[0], wait_s=wrong)), 100), (
+            "nobody waits for more than all steps"
+        )
     rows = [replace(each, run="ab") for each in rows]
     taken = snapshot(NOW, *rows, pids=(100, 101, 102))
     (back,) = read_back(taken)
@@ -130,7 +150,9 @@ def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_say
     words = [step_words(frame, gpu) for gpu in frame.snapshot.gpus]
     assert ["slowest" in each for each in words] == [False, True, False], words
     # Who waits for batches of its own makes the others wait: that is no wait for others.
-    fed = snapshot(NOW, *[replace(each, wait_s=None, data_wait_s=0.3 * i) for i, each in enumerate(rows)])
+    fed = snapshot(
+        NOW, *[replace(each, wait_s=None, data_wait_s=0.3 * i) for i, each in enumerate(rows)]
+    )
     assert [pace.own_s for pace in Monitor().feed(fed).steps] == [None, None, None]
     alone = replace(fed.steps[2], run=None)
     assert intake.accept(datagram(alone), 102) and intake.drain() == (alone,)
@@ -176,7 +198,9 @@ def test_reports_say_what_a_fix_brought_in_steps_without_the_warm_up() -> None:
     (run,) = before.steps
     assert (run.steps, run.warm_up_steps, run.max_s) == (174, 6, pytest.approx(0.408))
     assert run.mean_s == pytest.approx(0.4)
-    assert "Steps (train): 174 of 400 ms, 2.5 steps/s; 6 steps of warm-up left out" in report_text(before)
+    assert "Steps (train): 174 of 400 ms, 2.5 steps/s; 6 steps of warm-up left out" in report_text(
+        before
+    )
     assert report_data(before)["steps"][0]["steps_per_s"] == pytest.approx(2.5)
     both = compare(before, after)
     assert verdict_line(both).endswith(" 3.1 steps/s, 2.5 before (+25 %).")
@@ -186,7 +210,9 @@ def test_reports_say_what_a_fix_brought_in_steps_without_the_warm_up() -> None:
     assert "steps/s" not in verdict_line(compare(replace(without, steps=()), after))
 
 
-@pytest.mark.parametrize("beside", [{"tokens": 0}, {"tokens": float("inf")}, {"mfu_pct": -1}, {"mfu_pct": 1e7}])
+@pytest.mark.parametrize(
+    "beside", [{"tokens": 0}, {"tokens": float("inf")}, {"mfu_pct": -1}, {"mfu_pct": 1e7}]
+)
 def test_tokens_and_utilisations_that_cannot_be_are_refused(beside: dict[str, float]) -> None:
     values = [100, 0, None, "train", 3, 1.2, 0.4, 0.4, 0.4, 0.4]
     assert step_row(values) is not None and step_row(values, **beside) is None
@@ -196,18 +222,32 @@ def test_phases_travel_with_the_steps_and_the_title_names_the_one_that_grew() ->
     told = row(forward_s=0.1, backward_s=0.2, optimizer_s=0.05, between_s=0.042)
     intake = StepIntake()
     assert intake.accept(datagram(told), told.pid) and intake.drain() == (told,)
-    assert len(datagram(replace(told, name="n" * 64, tokens=1e9 / 3, samples=1e9 / 7, mfu_pct=43.3333))) < 1024
+    assert (
+        len(
+            datagram(replace(told, name="n" * 64, tokens=1e9 / 3, samples=1e9 / 7, mfu_pct=43.3333))
+        )
+        < 1024
+    )
     given = snapshot(NOW, told, row(pid=200), pids=(100, 200))
     assert read_back(given)[0].steps == given.steps
     monitor = Monitor()
     for k in range(60):
         frame = monitor.feed(snapshot(NOW + k, told if k < 30 else replace(told, between_s=0.198)))
         if k == 29:
-            assert frame.steps[0].growth is None and frame.steps[0].phases == pytest.approx(told.phases)
+            assert frame.steps[0].growth is None and frame.steps[0].phases == pytest.approx(
+                told.phases
+            )
     growth = frame.steps[0].growth
-    assert growth is not None and (growth.phase, growth.before_s, growth.after_s) == ("between", 0.042, 0.198)
+    assert growth is not None and (growth.phase, growth.before_s, growth.after_s) == (
+        "between",
+        0.042,
+        0.198,
+    )
     gpu = frame.snapshot.gpus[0]
-    assert step_words(frame, gpu) == "400 ms a step ± 0.0 %, 2.5 steps/s, between steps grew 42.0 ms → 198 ms"
+    assert (
+        step_words(frame, gpu)
+        == "400 ms a step ± 0.0 %, 2.5 steps/s, between steps grew 42.0 ms → 198 ms"
+    )
     assert step_words(frame, gpu, 60) == "400 ms a step, between steps grew 42.0 ms → 198 ms"
     monitor.feed(snapshot(NOW + 200))
     assert monitor.latest is not None and monitor.latest.steps == (), "forgotten with the job"

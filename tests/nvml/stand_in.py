@@ -122,7 +122,10 @@ def build(directory: Path) -> Path:
     sources = sorted(str(source) for source in Path(__file__).parent.glob("*.c"))
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
     subprocess.run(
-        ["cc", *flags, "-o", str(path), *sources, "-lm", "-lpthread"], check=True, capture_output=True, text=True
+        ["cc", *flags, "-o", str(path), *sources, "-lm", "-lpthread"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return path
 
@@ -137,22 +140,33 @@ def make_gpu(index: int, model: str = "NVIDIA H100 80GB HBM3") -> Gpu:
     gpu = Gpu(model, uuid_of(index), f"00000000:{0x1A + index:02X}:00.0", f"16520{index:08d}")
     gpu.set(**MODELS[model], **RUNNING)
     gpu.set(
-        nvlink_active=MODELS[model]["nvlink_links"], power_w=min(RUNNING["power_w"], MODELS[model]["power_limit_w"])
+        nvlink_active=MODELS[model]["nvlink_links"],
+        power_w=min(RUNNING["power_w"], MODELS[model]["power_limit_w"]),
     )
     if MODELS[model]["gpm_supported"]:
         gpu.gpm.update(RUNNING_GPM)
     return gpu
 
 
-def split(gpu: Gpu, gpu_index: int, instances: int, sm_count: int = 16, gpu_mem_bytes: int = 10 * GIB) -> None:
+def split(
+    gpu: Gpu, gpu_index: int, instances: int, sm_count: int = 16, gpu_mem_bytes: int = 10 * GIB
+) -> None:
     """Turn MIG on: the GPU stops to give utilisation, and ``instances`` devices of equal size appear."""
     gpu.set(mig=1, util=None, mem_util=None, encoder=None, decoder=None)
     for number in range(instances):
-        mig = Mig(f"{gpu.name} MIG 1g.10gb", f"MIG-5ca1ab1e-{gpu_index:04x}-4000-8000-{number:012x}", gi=7 + number)
-        mig.set(mem_total_bytes=gpu_mem_bytes, mem_used_bytes=gpu_mem_bytes // 4, attributes_sm=sm_count)
+        mig = Mig(
+            f"{gpu.name} MIG 1g.10gb",
+            f"MIG-5ca1ab1e-{gpu_index:04x}-4000-8000-{number:012x}",
+            gi=7 + number,
+        )
+        mig.set(
+            mem_total_bytes=gpu_mem_bytes, mem_used_bytes=gpu_mem_bytes // 4, attributes_sm=sm_count
+        )
         mig.set(bar1_total_bytes=gpu_mem_bytes, bar1_used_bytes=MIB, gpu_slices=1, compute_slices=1)
         mig.set(gpm_supported=gpu.values.get("gpm_supported"))
-        mig.gpm.update({key: value for key, value in gpu.gpm.items() if key not in (20, 21, 60, 61)})
+        mig.gpm.update(
+            {key: value for key, value in gpu.gpm.items() if key not in (20, 21, 60, 61)}
+        )
         gpu.instances.append(mig)
 
 
@@ -162,7 +176,13 @@ class Scenario:
     ``directory`` is where its files go; ``library_directory`` holds the compiled library.
     """
 
-    def __init__(self, directory: Path, library_directory: Path, gpus: int = 1, model: str = "NVIDIA H100 80GB HBM3"):
+    def __init__(
+        self,
+        directory: Path,
+        library_directory: Path,
+        gpus: int = 1,
+        model: str = "NVIDIA H100 80GB HBM3",
+    ):
         self.path = directory / "scenario.txt"
         self.counts_path = directory / "calls.bin"
         self.log_path = directory / "sessions.log"
@@ -188,16 +208,24 @@ class Scenario:
             "NVML_STAND_IN_LOG": str(self.log_path),
         }
 
-    def error(self, function: str, code: int, gpu: int | None = None, after: int = 0, times: int = 0) -> None:
+    def error(
+        self, function: str, code: int, gpu: int | None = None, after: int = 0, times: int = 0
+    ) -> None:
         """Let a function (``*`` = all; with or without _v2) fail with a return code, on one GPU or everywhere.
 
         The first ``after`` calls still succeed; with ``times`` only so many fail.
         """
-        self._rules.append(f"error {function} {'*' if gpu is None else gpu} {code} after {after} times {times}")
+        self._rules.append(
+            f"error {function} {'*' if gpu is None else gpu} {code} after {after} times {times}"
+        )
 
-    def hang(self, function: str, seconds: float, gpu: int | None = None, after: int = 0, times: int = 0) -> None:
+    def hang(
+        self, function: str, seconds: float, gpu: int | None = None, after: int = 0, times: int = 0
+    ) -> None:
         """Let a function block for some seconds before it answers. ``after`` and ``times`` as for ``error``."""
-        self._rules.append(f"hang {function} {'*' if gpu is None else gpu} {seconds:g} after {after} times {times}")
+        self._rules.append(
+            f"hang {function} {'*' if gpu is None else gpu} {seconds:g} after {after} times {times}"
+        )
 
     def clear_trouble(self) -> None:
         """Forget all errors and hangs."""
@@ -217,8 +245,13 @@ class Scenario:
         """How often each NVML function was called, by all programs that ran under this scenario."""
         if not self.counts_path.exists():
             return {}
-        with self.counts_path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as counts:
-            rows = [_COUNT.unpack_from(counts, offset) for offset in range(0, len(counts), _COUNT.size)]
+        with (
+            self.counts_path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as counts,
+        ):
+            rows = [
+                _COUNT.unpack_from(counts, offset) for offset in range(0, len(counts), _COUNT.size)
+            ]
         return {name.rstrip(b"\0").decode(): calls for name, calls in rows if calls}
 
     def sessions(self) -> list[str]:

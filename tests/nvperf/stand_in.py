@@ -20,7 +20,18 @@ def build(directory: Path) -> None:
     """Compile both libraries into a folder."""
     for library, source in LIBRARIES.items():
         subprocess.run(
-            ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", directory / library, SOURCES / source, "-lm"],
+            [
+                "cc",
+                "-shared",
+                "-fPIC",
+                "-O1",
+                "-Wall",
+                "-Werror",
+                "-o",
+                directory / library,
+                SOURCES / source,
+                "-lm",
+            ],
             check=True,
         )
 
@@ -38,7 +49,9 @@ class Counters:
         """Change some words; None takes one back."""
         for word, value in words.items():
             self.words[word] = value
-        text = "".join(f"{word} {value}\n" for word, value in self.words.items() if value is not None)
+        text = "".join(
+            f"{word} {value}\n" for word, value in self.words.items() if value is not None
+        )
         new = self.path.with_suffix(".new")
         new.write_text(text)
         os.replace(new, self.path)

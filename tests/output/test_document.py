@@ -64,7 +64,9 @@ def test_a_terminal_gets_the_lead_aligned_tables_and_what_belongs_together() -> 
         f"  compute  75.0 %  {'█' * 30}", f"  idle     25.0 %  {'█' * 10}", "",
         "  gputop loader train:data", "note: SM n/a",
     ]  # fmt: skip
-    assert plain(DOCUMENT, is_ascii=True).isascii() and "# GPU 3: starved" in plain(DOCUMENT, is_ascii=True)
+    assert plain(DOCUMENT, is_ascii=True).isascii() and "# GPU 3: starved" in plain(
+        DOCUMENT, is_ascii=True
+    )
 
 
 def test_markdown_has_the_same_under_headings_with_numbers_on_the_right() -> None:
@@ -80,7 +82,10 @@ def test_markdown_has_the_same_under_headings_with_numbers_on_the_right() -> Non
 
 
 def test_a_table_that_must_fit_cuts_one_column_alone_and_draws_bars_in_what_room_is_left() -> None:
-    rows = (("aten::add " * 12, "1234567", Bar((("idle", "x", 50.0),))), ("b", "2", Bar((("idle", "x", 100.0),))))
+    rows = (
+        ("aten::add " * 12, "1234567", Bar((("idle", "x", 50.0),))),
+        ("b", "2", Bar((("idle", "x", 100.0),))),
+    )
     table = Table(("name", "calls", ""), rows, "~>=")
     head, *lines = plain(Document("t", (table,)), 60).splitlines()[2:]
     assert max(map(len, (head, *lines))) <= 60
@@ -122,7 +127,12 @@ def _holding(text: str) -> Document:
 @given(any_text(60))
 def test_no_text_reaches_a_terminal_as_more_than_text_nor_a_page_as_markup(text: str) -> None:
     own = _Elements(html(_holding("`x`"))).found
-    for attack in (text, f"<img src=x onerror={text}>", f"\x1b]0;{text}\x07", f"![a](http://x)`{text}`|"):
+    for attack in (
+        text,
+        f"<img src=x onerror={text}>",
+        f"\x1b]0;{text}\x07",
+        f"![a](http://x)`{text}`|",
+    ):
         document = _holding(attack)
         for form in (plain(document), plain(document, is_ascii=True), markdown(document)):
             assert all(char.isprintable() or char == "\n" for char in form)
@@ -138,7 +148,12 @@ def test_no_text_reaches_a_terminal_as_more_than_text_nor_a_page_as_markup(text:
     "attack", ["[a]: http://x", "![a][b]", "<http://x>", "*x* _y_", "a | b", "`", "a `b` `c", "\\"]
 )
 def test_markdown_sees_neither_links_nor_columns_nor_open_code_in_a_text(attack: str) -> None:
-    blocks = (Items((attack,)), Paragraph(attack), Table(("h",), ((attack,),), "<"), Entries(("h",), ((attack,),)))
+    blocks = (
+        Items((attack,)),
+        Paragraph(attack),
+        Table(("h",), ((attack,),), "<"),
+        Entries(("h",), ((attack,),)),
+    )
     for block in blocks:
         line = markdown(Document("t", (block,))).splitlines()[-1]
         bare = re.sub(r"\\[^a-z]", "", line)
@@ -161,14 +176,17 @@ def _report(*waits: float | None, step_s: float = 0.076) -> StepReport:
 def _lines(report: StepReport) -> str:
     from msgspec.structs import replace
 
-    return " ".join(" ".join(step_lines(replace(ReportBuilder().report(), steps=(report,)))).split())
+    return " ".join(
+        " ".join(step_lines(replace(ReportBuilder().report(), steps=(report,)))).split()
+    )
 
 
 def test_the_summary_names_the_slow_rank_by_what_the_others_wait_for_it() -> None:
     report = _report(0.040, 0.001)
     assert (report.slow_rank, report.waiting_rank) == (1, 0)
-    assert "rank 1 is slow, with 75.0 ms of its own a step: rank 0 waits 40.0 ms of its 76.0 ms for others" in _lines(
-        report
+    assert (
+        "rank 1 is slow, with 75.0 ms of its own a step: rank 0 waits 40.0 ms of its 76.0 ms for others"
+        in _lines(report)
     )
 
 

@@ -55,8 +55,12 @@ def test_json_gives_each_frame_as_once_would_with_its_events(path: str) -> None:
 def test_time_and_gpus_cut_it_down(path: str) -> None:
     text = dumped(path, "csv", begin=T0 + 10, end=T0 + 12, recording_filter=OnlyGpus("1"))
     rows = csv.DictReader(io.StringIO(text))
-    assert [(float(row["t"]), row["index"]) for row in rows] == [(T0 + k, "1") for k in (10, 11, 12)]
-    (whole,) = dumped(path, "json", begin=T0 + 10, end=T0 + 10, recording_filter=OnlyGpus("1")).splitlines()
+    assert [(float(row["t"]), row["index"]) for row in rows] == [
+        (T0 + k, "1") for k in (10, 11, 12)
+    ]
+    (whole,) = dumped(
+        path, "json", begin=T0 + 10, end=T0 + 10, recording_filter=OnlyGpus("1")
+    ).splitlines()
     assert [gpu["index"] for gpu in json.loads(whole)["gpus"]] == [1]
     assert json.loads(whole)["processes"] == []
 
@@ -68,7 +72,9 @@ def test_what_does_not_exist_is_refused_with_what_does(path: str) -> None:
         dumped(path + "x", "csv")
 
 
-def test_what_the_data_cannot_show_is_said_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_data_cannot_show_is_said_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(written(tmp_path / "r.jsonl.gz", 70))
     assert main(["dump", path]) == 0
     assert capsys.readouterr().err == ""
@@ -76,16 +82,23 @@ def test_what_the_data_cannot_show_is_said_beside_it(tmp_path: Path, capsys: pyt
     assert "no frame of the recording is in this time" in capsys.readouterr().err
     assert main(["dump", path, "--begin", str(T0 + 500)]) == 0
     told = capsys.readouterr()
-    assert "no frame of the recording is in this time" in told.err and len(told.out.splitlines()) == 1
+    assert (
+        "no frame of the recording is in this time" in told.err and len(told.out.splitlines()) == 1
+    )
     whole = Path(path).read_bytes()
     # A hundred bytes behind what is flushed after a frame: within the next one.
     Path(path).write_bytes(whole[: whole.index(b"\0\0\xff\xff", len(whole) // 2) + 100])
     assert main(["dump", path]) == 0
-    assert "1 gap in the recording, the last: the recording is damaged after this" in capsys.readouterr().err
+    assert (
+        "1 gap in the recording, the last: the recording is damaged after this"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_name_cannot_become_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
-    hostile = gpu(static=replace(gpu().static, name='=HYPERLINK("http://evil.example")', uuid="@uuid"))
+    hostile = gpu(
+        static=replace(gpu().static, name='=HYPERLINK("http://evil.example")', uuid="@uuid")
+    )
     frames = [snap(tick, hostile) for tick in range(3)]
     for text in (dumped(str(recorded(tmp_path / "r.jsonl", frames)), "csv"), gpu_csv(frames[0])):
         row = next(csv.DictReader(io.StringIO(text)))

@@ -54,12 +54,20 @@ def test_the_steps_that_a_job_announces_are_told_beside_its_verdict(
     main(["diagnose", "demo", "useful_work", "--json"])
     (pace,) = json.loads(capsys.readouterr().out)["steps"]
     assert (pace["gpu"], pace["rank"]) == (0, 0)
-    assert 0.4 < pace["mean_s"] < 0.43 and 150_000 < pace["tokens_per_s"] < 170_000 and 40 < pace["mfu_pct"] < 46
+    assert (
+        0.4 < pace["mean_s"] < 0.43
+        and 150_000 < pace["tokens_per_s"] < 170_000
+        and 40 < pace["mfu_pct"] < 46
+    )
     main(["diagnose", "demo", "useful_work"])
-    (told,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  steps: ")]
+    (told,) = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("  steps: ")
+    ]
     assert "ms a step" in told and "tokens/s, MFU 4" in told
 
 
-def test_a_key_that_is_not_there_exits_2_before_anything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_that_is_not_there_exits_2_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["once", "--format", "{indexx} {util_pct}"]) == 2
     assert "did you mean index?" in capsys.readouterr().err

@@ -23,10 +23,17 @@ def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None
     )
     env = {**scenario.environment(), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     # A machine that is slow is told what it waits for.
-    assert done.returncode == 0 and all("waiting for the driver" in line for line in done.stderr.splitlines())
+    assert done.returncode == 0 and all(
+        "waiting for the driver" in line for line in done.stderr.splitlines()
+    )
     data = json.loads(done.stdout)
     assert data["schema"] == 1
     assert (data["complete"], data["missing_gpus"]) == (True, [])
@@ -36,7 +43,10 @@ def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None
     assert data["gpus"][0]["sm_source"] == "gpm"
     assert data["gpus"][1]["power_w"] is None
     assert data["gpus"][1]["unavailable"]["power_w"]
-    assert data["gpus"][1]["doubts"] == {"util_pct": "SM says more"} and "doubts" not in data["gpus"][0]
+    assert (
+        data["gpus"][1]["doubts"] == {"util_pct": "SM says more"}
+        and "doubts" not in data["gpus"][0]
+    )
 
 
 @pytest.mark.nvml

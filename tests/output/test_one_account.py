@@ -31,7 +31,9 @@ from tests.support.recording_frames import recorded
 from tests.support.scenes import gpu, snap, train, workers
 
 TESTS = Path(__file__).parents[1]
-RECORDINGS = sorted([*(TESTS / "telemetry").glob("*.jsonl.gz"), *(TESTS / "vectors").glob("*.jsonl")])[::5]
+RECORDINGS = sorted(
+    [*(TESTS / "telemetry").glob("*.jsonl.gz"), *(TESTS / "vectors").glob("*.jsonl")]
+)[::5]
 EACH = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
 
 
@@ -43,7 +45,9 @@ def _report(path: Path) -> JobReport:
 @cache
 def _diagnosed(path: Path) -> tuple[dict[str, Any], str]:
     frame, report = judged(read_snapshots(str(path)), None)
-    return json.loads(json_text(diagnosis_json(frame, report))), plain(diagnosis_document(frame, report))
+    return json.loads(json_text(diagnosis_json(frame, report))), plain(
+        diagnosis_document(frame, report)
+    )
 
 
 def _words(text: str) -> str:
@@ -57,10 +61,18 @@ def test_the_time_adds_up_to_the_recording_s_length(path: Path) -> None:
     rows = report.time.rows()
     assert sum(row.gpu_s for row in rows) == pytest.approx(report.duration_s * len(report.counted))
     assert sum(row.of_all for row in rows) == pytest.approx(1.0)
-    assert sum(row.of_judged or 0.0 for row in rows) == pytest.approx(1.0 if report.time.judged_s else 0.0)
+    assert sum(row.of_judged or 0.0 for row in rows) == pytest.approx(
+        1.0 if report.time.judged_s else 0.0
+    )
     for of_gpu in report.counted:
-        assert sum(of_gpu.seconds.values()) == pytest.approx(report.time.measured_s / len(report.counted))
-        verdicts = [finding for finding in report.findings if (finding.gpu, finding.kind) == (of_gpu.index, "verdict")]
+        assert sum(of_gpu.seconds.values()) == pytest.approx(
+            report.time.measured_s / len(report.counted)
+        )
+        verdicts = [
+            finding
+            for finding in report.findings
+            if (finding.gpu, finding.kind) == (of_gpu.index, "verdict")
+        ]
         assert sum(finding.seconds for finding in verdicts) <= report.duration_s + 1e-6
         assert sum(finding.gain_s for finding in verdicts) <= sum(of_gpu.lost.values()) + 1e-6
 
@@ -69,16 +81,35 @@ def test_the_time_adds_up_to_the_recording_s_length(path: Path) -> None:
 def test_diagnosis_and_report_give_the_same_numbers(path: Path) -> None:
     report, data = _report(path), report_data(_report(path))
     diagnosis, text = _diagnosed(path)
-    for key in ("duration_s", "gpu_time_s", "judged_s", "lost_share", "state_s", "time", "begin", "end"):
+    for key in (
+        "duration_s",
+        "gpu_time_s",
+        "judged_s",
+        "lost_share",
+        "state_s",
+        "time",
+        "begin",
+        "end",
+    ):
         assert diagnosis[key] == json.loads(json.dumps(data))[key], key
     for of_gpu, reported in zip(diagnosis["gpus"], report.gpus, strict=True):
         assert of_gpu["seconds"] == pytest.approx(dict(reported.seconds), abs=1e-3)
         assert of_gpu["lost_seconds"] == pytest.approx(dict(reported.lost), abs=1e-3)
-        found = [f for f in report.findings if f.gpu == of_gpu["index"] and f.id.split()[0] == of_gpu["verdict"]]
+        found = [
+            f
+            for f in report.findings
+            if f.gpu == of_gpu["index"] and f.id.split()[0] == of_gpu["verdict"]
+        ]
         for finding in (finding for finding in found if finding.spells == 1):
-            assert (finding.level, finding.role, finding.text) == (of_gpu["level"], of_gpu["role"], of_gpu["title"])
+            assert (finding.level, finding.role, finding.text) == (
+                of_gpu["level"],
+                of_gpu["role"],
+                of_gpu["title"],
+            )
             assert finding.first_t == pytest.approx(max(of_gpu["since"], report.begin))
-            assert finding.seconds == pytest.approx(min(of_gpu["lasted_s"], report.duration_s), abs=1e-3)
+            assert finding.seconds == pytest.approx(
+                min(of_gpu["lasted_s"], report.duration_s), abs=1e-3
+            )
             assert finding.gain_s == pytest.approx(of_gpu["charged_s"], abs=1e-3)
     for name, value, note in time_figures(report).rows:
         shown = value if isinstance(value, str) else value.text
@@ -89,10 +120,16 @@ def test_diagnosis_and_report_give_the_same_numbers(path: Path) -> None:
 def test_every_form_has_every_row_of_the_account(path: Path) -> None:
     pictured, report = pictured_recording(str(path)), _report(path)
     assert to_builtins(pictured.report) == to_builtins(report)
-    forms = {"text": report_text(report), "md": report_markdown(report), "html": report_html(pictured)}
+    forms = {
+        "text": report_text(report),
+        "md": report_markdown(report),
+        "html": report_html(pictured),
+    }
     rows = json.loads(json.dumps(report_data(report)))["time"]
     figures = time_figures(report).rows
-    assert [row["key"] for row in rows] == [row.key for row in report.time.rows()] and len(figures) == len(rows) + 1
+    assert [row["key"] for row in rows] == [row.key for row in report.time.rows()] and len(
+        figures
+    ) == len(rows) + 1
     for form, text in zip(forms, map(_words, forms.values()), strict=True):
         for name, value, note in figures:
             shown = value if isinstance(value, str) else value.text
@@ -108,7 +145,9 @@ def test_a_comparison_has_the_shares_of_the_reports(path: Path) -> None:
     shares = {row["key"]: row["before"] for row in data["differences"]}
     for state, seconds in before.time.states.items():
         whole = before.time.measured_s if state == UNJUDGED else before.time.judged_s
-        assert shares[f"share.{state}"] == (pytest.approx(100.0 * seconds / whole) if whole else None)
+        assert shares[f"share.{state}"] == (
+            pytest.approx(100.0 * seconds / whole) if whole else None
+        )
 
 
 @pytest.mark.parametrize(
@@ -128,10 +167,14 @@ def test_a_bound_in_words(state: State, share: float | None, words: str) -> None
 
 def test_a_gap_is_a_row_of_its_own(tmp_path: Path) -> None:
     ticks = (*range(60), *range(1060, 1120))
-    path = recorded(tmp_path / "gap.jsonl", (snap(tick, gpu(), [train(), *workers(2, 10.0)]) for tick in ticks))
+    path = recorded(
+        tmp_path / "gap.jsonl", (snap(tick, gpu(), [train(), *workers(2, 10.0)]) for tick in ticks)
+    )
     report = report_recording(str(path))
     (gap,) = [row for row in report.time.rows() if row.key == UNRECORDED]
-    assert report.duration_s == 1119.0 and gap.gpu_s == pytest.approx(1000.0) and gap.of_judged is None
+    assert (
+        report.duration_s == 1119.0 and gap.gpu_s == pytest.approx(1000.0) and gap.of_judged is None
+    )
     assert sum(row.gpu_s for row in report.time.rows()) == pytest.approx(1119.0)
     assert "not recorded" in report_text(report)
 

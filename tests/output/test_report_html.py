@@ -56,7 +56,13 @@ def flagged() -> Pictured:
 def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> None:
     page = report_html(flagged)
     assert {"svg", "path", "rect", "table"} <= _parsed(page).seen
-    for words in ("GPU-s lost", "busy, not working: small kernels", "what helps", "Where the time went", "efficiency"):
+    for words in (
+        "GPU-s lost",
+        "busy, not working: small kernels",
+        "what helps",
+        "Where the time went",
+        "efficiency",
+    ):
         assert words in page
     assert "/ 100" not in page
 
@@ -64,8 +70,16 @@ def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> 
 def test_the_file_s_suffix_chooses_the_form_and_the_file_is_the_owner_s(tmp_path: Path) -> None:
     path = tmp_path / "r.html"
     assert main(["report", str(VECTORS / "dataloader_cpu.jsonl"), "-o", str(path)]) == 0
-    assert re.search(r"idle +[0-9]+ %", path.read_text("utf-8")) and path.stat().st_mode & 0o777 == 0o600
-    assert main(["report", str(VECTORS / "dataloader_cpu.jsonl"), "-o", str(tmp_path / "no" / "r.html")]) == 2
+    assert (
+        re.search(r"idle +[0-9]+ %", path.read_text("utf-8"))
+        and path.stat().st_mode & 0o777 == 0o600
+    )
+    assert (
+        main(
+            ["report", str(VECTORS / "dataloader_cpu.jsonl"), "-o", str(tmp_path / "no" / "r.html")]
+        )
+        == 2
+    )
 
 
 def test_a_damaged_recording_says_what_is_missing_and_when(flagged: Pictured) -> None:
@@ -81,7 +95,9 @@ def test_a_damaged_recording_says_what_is_missing_and_when(flagged: Pictured) ->
 
 def test_a_finding_of_several_gpus_is_told_once_in_every_form(flagged: Pictured) -> None:
     (finding, *_) = flagged.report.findings
-    report = replace(flagged.report, findings=tuple(replace(finding, gpu=gpu) for gpu in (0, 1, 2, 5)))
+    report = replace(
+        flagged.report, findings=tuple(replace(finding, gpu=gpu) for gpu in (0, 1, 2, 5))
+    )
     page = report_html(replace(flagged, report=report))
     assert page.partition("<h2>Other findings")[2].count(">GPUs 1, 2, 5: ") == 1, "GPU 0 has a card"
     assert report_markdown(report).partition("## Findings")[2].count(f": {finding.text}") == 1
@@ -90,7 +106,11 @@ def test_a_finding_of_several_gpus_is_told_once_in_every_form(flagged: Pictured)
 
 def test_the_headline_and_what_was_not_judged_sum_up_to_the_cards() -> None:
     page = report_html(pictured(list(SimulatedSource(clock=lambda: T0).past(120.0))))
-    lost, judged, apart = map(float, re.findall(r"([0-9.]+) of ([0-9.]+) GPU-. lost.*?, ([0-9.]+) GPU-. not", page)[0])
+    lost, judged, apart = map(
+        float, re.findall(r"([0-9.]+) of ([0-9.]+) GPU-. lost.*?, ([0-9.]+) GPU-. not", page)[0]
+    )
     *cards, whole = map(float, re.findall(r'class="tile[^"]*"><b>([0-9.]+) GPU-.</b>', page))
     assert len(cards) > 4 and lost < judged and apart > 0.0
-    assert whole == pytest.approx(judged + apart, abs=0.02) and sum(cards) == pytest.approx(whole, abs=0.06)
+    assert whole == pytest.approx(judged + apart, abs=0.02) and sum(cards) == pytest.approx(
+        whole, abs=0.06
+    )

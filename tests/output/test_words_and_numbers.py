@@ -38,18 +38,43 @@ def test_short_times_keep_what_matters_and_a_length_below_a_second_is_not_zero()
 
 def test_durations_are_rounded_not_cut() -> None:
     seconds_in = {"s": 1.0, "min": 60.0, "h": 3600.0}
-    shown = [45.4, 89.7, 90.0, 91.0, 119.0, 119.9, 225.0, 599.0, 7100.0, 7199.0, 7200.0, 9000.0, 360_000.0]
+    shown = [
+        45.4,
+        89.7,
+        90.0,
+        91.0,
+        119.0,
+        119.9,
+        225.0,
+        599.0,
+        7100.0,
+        7199.0,
+        7200.0,
+        9000.0,
+        360_000.0,
+    ]
     assert [duration(value) for value in shown] == [
         "45 s", "90 s", "90 s", "1.5 min", "2 min", "2 min", "3.8 min", "10 min", "118 min", "2 h", "2 h", "2.5 h",
         "100 h",
     ]  # fmt: skip
-    assert [duration(value, whole=True) for value in (45.0, 119.0, 225.0, 9000.0)] == ["45 s", "2 min", "4 min", "2 h"]
+    assert [duration(value, whole=True) for value in (45.0, 119.0, 225.0, 9000.0)] == [
+        "45 s",
+        "2 min",
+        "4 min",
+        "2 h",
+    ]
     for tenths in range(0, 1_000_000, 7):
         value = tenths / 10.0
         amount, unit = duration(value).split()
-        digit = seconds_in[unit] * (0.1 if unit == "h" or (unit == "min" and value < 597.0) else 1.0)
+        digit = seconds_in[unit] * (
+            0.1 if unit == "h" or (unit == "min" and value < 597.0) else 1.0
+        )
         assert abs(float(amount) * seconds_in[unit] - value) <= digit / 2 + 1e-6, value
-    assert [length(value) for value in (59.7, 3599.6, 11_099.0)] == ["1 min 0 s", "1 h 0 min", "3 h 5 min"]
+    assert [length(value) for value in (59.7, 3599.6, 11_099.0)] == [
+        "1 min 0 s",
+        "1 h 0 min",
+        "3 h 5 min",
+    ]
     assert [duration_of(*times) for times in ((0.4, 60.0), (70.0, 105.0), (130.0, 105.0), (5000.0, 9000.0))] == [
         "60 s", "1.2 of 1.8 min", "1.8 of 1.8 min", "1.4 of 2.5 h",
     ]  # fmt: skip
@@ -68,7 +93,9 @@ def test_gpu_time_has_one_unit_and_is_never_shown_as_nothing() -> None:
     assert [gpu_time(s, 7200.0) for s in (0.0, 8.0, 18.0, 90.0)] == [
         "0.00 GPU-h", "< 0.01 GPU-h", "0.01 GPU-h", "0.03 GPU-h",
     ]  # fmt: skip
-    assert [energy_words(kwh, 1.2) for kwh in (0.0416, 1.2)] == ["0.04 kWh", "1.20 kWh"], "a column has one unit"
+    assert [energy_words(kwh, 1.2) for kwh in (0.0416, 1.2)] == ["0.04 kWh", "1.20 kWh"], (
+        "a column has one unit"
+    )
 
 
 def test_a_cell_is_empty_where_nothing_was_measured_and_0_where_that_was() -> None:
@@ -77,7 +104,9 @@ def test_a_cell_is_empty_where_nothing_was_measured_and_0_where_that_was() -> No
 
 
 def test_what_was_read_before_is_said_to_be_in_the_data() -> None:
-    late = snapshot_data(replace(snap(0, gpu(power_w=412.3456789)), repeats=("nvml",), stale={"nvml": 2.123456789}))
+    late = snapshot_data(
+        replace(snap(0, gpu(power_w=412.3456789)), repeats=("nvml",), stale={"nvml": 2.123456789})
+    )
     assert (late["repeats"], late["stale"]) == (["nvml"], {"nvml": 2.123457})
     assert late["gpus"][0]["power_w"] == 412.345679, "six decimals"
 
@@ -98,15 +127,23 @@ def recording(tmp_path: Path) -> str:
     return str(recorded(tmp_path / "r.jsonl", bursts()))
 
 
-def test_people_never_read_an_efficiency_above_a_hundred(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["diagnose", recording], ["report", recording], ["compare", recording, recording]):
+def test_people_never_read_an_efficiency_above_a_hundred(
+    recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (
+        ["diagnose", recording],
+        ["report", recording],
+        ["compare", recording, recording],
+    ):
         main(arguments)
         shown = capsys.readouterr().out
         assert "115" not in shown
         assert "100" in shown
     frames = _frames(bursts())
     for width, height in ((160, 48), (80, 24)):
-        assert "efficiency 115" not in plain_text(main_screen(frames[-1], View(), width, height).rows)
+        assert "efficiency 115" not in plain_text(
+            main_screen(frames[-1], View(), width, height).rows
+        )
     for arguments in (["diagnose", recording, "--json"], ["report", recording, "--json"]):
         main(arguments)
         assert re.search(r'"efficiency_pct": 11[45]\.', capsys.readouterr().out)
@@ -117,7 +154,9 @@ def _frames(snapshots: list[Snapshot]) -> list[Frame]:
     return [monitor.feed(snapshot) for snapshot in snapshots]
 
 
-def test_time_without_a_verdict_is_called_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_without_a_verdict_is_called_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(recorded(tmp_path / "r.jsonl", (snap(tick, gpu(), [train()]) for tick in range(5))))
     for arguments in (["report", path], ["report", path, "--markdown"], ["compare", path, path]):
         main(arguments)

@@ -63,7 +63,9 @@ def test_the_layout_does_not_depend_on_how_many_processes_run(width: int, height
     heads = []
     for one in (frame, alone):
         rows = plain_text(main_screen(one, VIEW, width, height).rows).splitlines()
-        heads.append([i for i, row in enumerate(rows) if row.startswith(("─ host", "L processes", " ?"))])
+        heads.append(
+            [i for i, row in enumerate(rows) if row.startswith(("─ host", "L processes", " ?"))]
+        )
     assert heads[0] == heads[1]
 
 

@@ -22,7 +22,10 @@ from tests.support.frames import demo_frame
 
 @lru_cache(maxsize=8)
 def last_of(scenario: str, seconds: float = 200.0) -> Frame:
-    source, monitor = SimulatedSource(scenario, events_past=True, clock=lambda: 1_780_000_000.0), Monitor()
+    source, monitor = (
+        SimulatedSource(scenario, events_past=True, clock=lambda: 1_780_000_000.0),
+        Monitor(),
+    )
     return [monitor.feed(snapshot) for snapshot in source.past(seconds)][-1]
 
 
@@ -33,7 +36,20 @@ def text_of(frame: Frame, width: int, height: int, view: View | None = None) -> 
 def test_every_gpu_and_every_count_is_on_the_smallest_screen() -> None:
     rows = text_of(demo_frame(), 40, 10).splitlines()
     assert [row.split()[0] for row in rows[2:]] == [str(gpu) for gpu in range(8)]
-    assert rows[1].split() == ["●", "3", "work", "■", "2", "BUSY", "▲", "2", "starved", "▲", "1", "hold"]
+    assert rows[1].split() == [
+        "●",
+        "3",
+        "work",
+        "■",
+        "2",
+        "BUSY",
+        "▲",
+        "2",
+        "starved",
+        "▲",
+        "1",
+        "hold",
+    ]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
@@ -71,7 +87,9 @@ def test_the_victims_of_a_straggler_say_for_whom_they_wait() -> None:
     assert sorted(titles) == ["straggler", "waits for GPU 2", "waits for GPU 2", "waits for GPU 2"]
 
 
-def test_the_words_beside_the_charts_have_a_help_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_words_beside_the_charts_have_a_help_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["help", "efficiency"]) == 0
     assert "SM / UTIL" in capsys.readouterr().out
 
@@ -95,12 +113,18 @@ def test_the_numbers_of_a_gpu_on_which_nothing_is_wrong_are_dim() -> None:
 def test_a_finding_says_once_how_long_it_stood() -> None:
     frame = last_of("idle_holding_memory", 400.0)
     for width in (80, 160):
-        rows = plain_text([row for _, block in finding_blocks(frame, width, 0.0) for row in block]).splitlines()
+        rows = plain_text(
+            [row for _, block in finding_blocks(frame, width, 0.0) for row in block]
+        ).splitlines()
         held = [row for row in rows if "idle, holding memory" in row]
-        assert held and all(len(re.findall(r"\d+ (?:s|min|h)", row)) <= 2 and "memory   for" in row for row in held)
+        assert held and all(
+            len(re.findall(r"\d+ (?:s|min|h)", row)) <= 2 and "memory   for" in row for row in held
+        )
 
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_how_long_a_finding_stood_is_never_cut(width: int) -> None:
     rows = [row for _, block in finding_blocks(last_of("node"), width, 0.0) for row in block[:1]]
-    assert rows and all(re.search(r"for \d+(\.\d)? (s|min)( until now)?\s*$", plain_text([row])) for row in rows)
+    assert rows and all(
+        re.search(r"for \d+(\.\d)? (s|min)( until now)?\s*$", plain_text([row])) for row in rows
+    )

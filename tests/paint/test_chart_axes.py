@@ -23,7 +23,9 @@ def test_axis_labels_are_true_and_never_overlap() -> None:
     assert text.startswith("-10 min") and text.endswith("now")
     label = next(word for word in text.split() if ":" in word)
     t = axis.middle(text.index(label) + len(label) // 2)
-    seconds = sum(int(part) * unit for part, unit in zip(label.split(":"), (3600, 60, 1), strict=False))
+    seconds = sum(
+        int(part) * unit for part, unit in zip(label.split(":"), (3600, 60, 1), strict=False)
+    )
     assert abs(t % 86400 - seconds) <= axis.width_s
 
 
@@ -48,21 +50,41 @@ def test_areas_keep_to_their_scale_and_leave_gaps() -> None:
 
 
 def test_scales_are_round_and_seldom_change() -> None:
-    assert [round_top(value) for value in (0.0, 1.0, 1.1, 3.0, 7.0, 11e9)] == [1.0, 1.0, 2.0, 5.0, 10.0, 2e10]
+    assert [round_top(value) for value in (0.0, 1.0, 1.1, 3.0, 7.0, 11e9)] == [
+        1.0,
+        1.0,
+        2.0,
+        5.0,
+        10.0,
+        2e10,
+    ]
 
 
 def test_the_worst_mark_wins_and_the_hair_line_is_one_cell() -> None:
-    spans = marks([("T", "level.red", [0.0, 10.0, None]), ("P", "level.yellow", [100.0, 100.0, 0.0])], 3)
+    spans = marks(
+        [("T", "level.red", [0.0, 10.0, None]), ("P", "level.yellow", [100.0, 100.0, 0.0])], 3
+    )
     assert spans == [("P", "level.yellow"), ("T", "level.red"), (" ", "text")]
-    assert with_cursor([("abc", "dim"), ("de", "text")], 3) == [("abc", "dim"), ("│", "strong"), ("e", "text")]
+    assert with_cursor([("abc", "dim"), ("de", "text")], 3) == [
+        ("abc", "dim"),
+        ("│", "strong"),
+        ("e", "text"),
+    ]
     words = [("a word", "dim")]
     assert with_cursor(words, 3, over_text=False) == words
-    assert with_cursor(words, 1, over_text=False) == [("a", "dim"), ("│", "strong"), ("word", "dim")]
+    assert with_cursor(words, 1, over_text=False) == [
+        ("a", "dim"),
+        ("│", "strong"),
+        ("word", "dim"),
+    ]
 
 
 def test_the_strip_changes_where_the_verdict_does_and_has_a_glyph_for_each_level() -> None:
     axis = TimeAxis(99, 1.0, 40)
-    listed = [VerdictSpan(60.0, 80.0, "green", "working"), VerdictSpan(80.0, None, "red", "starved: disk")]
+    listed = [
+        VerdictSpan(60.0, 80.0, "green", "working"),
+        VerdictSpan(80.0, None, "red", "starved: disk"),
+    ]
     colours, names = strip(listed, axis, MONO)
     assert colours == [("●" * 20, "level.green"), ("■" * 20, "level.red")]
     assert "".join(text for text, _ in names) == "working".ljust(20) + "starved: disk".ljust(20)

@@ -36,9 +36,12 @@ def _culprit(frame: Frame) -> tuple[int, str] | None:
 
 
 @pytest.mark.parametrize(
-    "scenario", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS]
+    "scenario",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS],
 )
-def test_the_process_of_the_worst_gpu_is_on_the_first_screen_and_in_its_title(scenario: str) -> None:
+def test_the_process_of_the_worst_gpu_is_on_the_first_screen_and_in_its_title(
+    scenario: str,
+) -> None:
     frame = demo_frame(scenario)
     culprit = _culprit(frame)
     for width, height in SIZES:
@@ -56,7 +59,9 @@ def test_the_table_begins_with_the_selected_gpu_then_those_in_trouble_each_by_me
     chosen = View(gpu=frame.snapshot.gpus[3].static.uuid)
     rows = shown_rows(frame, chosen)
     assert [row.process.gpu for row in rows if not row.branch] == [3, 4, 0, 6, 7, 5, 1, 2]
-    assert sum(bool(row.branch) for row in rows) == 8, "loaders are opened for the selected GPU only"
+    assert sum(bool(row.branch) for row in rows) == 8, (
+        "loaders are opened for the selected GPU only"
+    )
 
 
 def _cells(row: Row) -> list[tuple[str, str]]:
@@ -98,7 +103,10 @@ def test_a_column_fills_in_place_and_the_chart_moves_on_in_steps(columns: int) -
         begins.add(axis.begin)
         first = axis.last - columns + 1
         # Every column whose time is over stays as it was, wherever it is now.
-        now = {first + i: v for i, v in enumerate(g.columns("util_pct", axis)[: columns - (axis.ahead or 0) - 1])}
+        now = {
+            first + i: v
+            for i, v in enumerate(g.columns("util_pct", axis)[: columns - (axis.ahead or 0) - 1])
+        }
         assert all(kept[i] == value for i, value in now.items() if i in kept)
         kept |= now
     assert len(begins) <= 30 / 120 * STEPS + 2

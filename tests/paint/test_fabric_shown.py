@@ -26,10 +26,18 @@ FABRIC = replace(
     fabric_drops=100, fabric_retransmits=0, fabric_link_errors=0, fabric_ports_down=0, fabric_ports_degraded=0,
     tcp_retransmits=0,
 )  # fmt: skip
-WAITING = {"sm": 16.0, "tensor_active_pct": 4.0, "dram": 6.0, "power_w": 250.0, "nvlink_rx_bytes_per_s": 150 * GB}
+WAITING = {
+    "sm": 16.0,
+    "tensor_active_pct": 4.0,
+    "dram": 6.0,
+    "power_w": 250.0,
+    "nvlink_rx_bytes_per_s": 150 * GB,
+}
 
 
-def _watched(seconds: int, host: HostSample, drops_per_s: float = 0.0, *, nccl: bool = True) -> Monitor:
+def _watched(
+    seconds: int, host: HostSample, drops_per_s: float = 0.0, *, nccl: bool = True
+) -> Monitor:
     monitor = Monitor(1.0)
     for second in range(seconds):
         grown = None if host.fabric_drops is None else host.fabric_drops + int(drops_per_s * second)
@@ -61,7 +69,9 @@ def test_a_link_in_trouble_is_red_and_only_for_those_who_talk_over_it() -> None:
 
 
 def test_old_counts_and_a_few_losses_are_no_finding() -> None:
-    frame = _watched(45, replace(FABRIC, fabric_drops=10**9, fabric_link_errors=5000), drops_per_s=0.5).latest
+    frame = _watched(
+        45, replace(FABRIC, fabric_drops=10**9, fabric_link_errors=5000), drops_per_s=0.5
+    ).latest
     assert frame is not None
     assert not [badge for badge in frame.diagnoses[0].badges if badge.id == "fabric_errors"]
 
@@ -69,8 +79,13 @@ def test_old_counts_and_a_few_losses_are_no_finding() -> None:
 def test_a_few_losses_are_noise() -> None:
     quiet = FabricSignals(None, None, None, 29, 29, 9, 99, 30.0, 0, 0)
     assert not quiet.has_losses and quiet.evidence() == ()
-    assert all(replace(quiet, **lost).has_losses for lost in ({"drops": 30}, {"retransmits": 30}, {"link_errors": 10}))
-    assert replace(quiet, tcp_retransmits=100).evidence() == ("no fabric here; TCP sent 100 segments again in 30 s",)
+    assert all(
+        replace(quiet, **lost).has_losses
+        for lost in ({"drops": 30}, {"retransmits": 30}, {"link_errors": 10})
+    )
+    assert replace(quiet, tcp_retransmits=100).evidence() == (
+        "no fabric here; TCP sent 100 segments again in 30 s",
+    )
 
 
 def test_where_there_is_no_fabric_nothing_of_it_is_shown() -> None:
@@ -80,7 +95,20 @@ def test_where_there_is_no_fabric_nothing_of_it_is_shown() -> None:
 
 
 def test_traffic_is_shown_beside_the_host_and_ports_in_json() -> None:
-    port = FabricPort("mlx5_0/1", "InfiniBand", "active", True, False, "4X NDR", 50 * GB, GB, 2 * GB, 1204, 0, None)
+    port = FabricPort(
+        "mlx5_0/1",
+        "InfiniBand",
+        "active",
+        True,
+        False,
+        "4X NDR",
+        50 * GB,
+        GB,
+        2 * GB,
+        1204,
+        0,
+        None,
+    )
     frame = _watched(45, FABRIC, drops_per_s=40.0).latest
     assert frame is not None
     row = text_of([host_rows.load(frame, View(COLOUR), 240)])

@@ -19,7 +19,11 @@ from tests.support.frames import demo_frame
 def test_what_is_not_measured_has_its_reason_and_is_never_zero() -> None:
     gpu = demo_frame().snapshot.gpus[0]
     bare = replace(
-        gpu, fan_pct=None, pstate=None, encoder_pct=0.0, unavailable={"fan_pct": "no fan", "pstate": "denied"}
+        gpu,
+        fan_pct=None,
+        pstate=None,
+        encoder_pct=0.0,
+        unavailable={"fan_pct": "no fan", "pstate": "denied"},
     )
     texts = [text for text, _ in engines(bare, 100)]
     assert "P-state, fan n/a" in texts and "ENC   0" in texts
@@ -35,11 +39,21 @@ def test_totals_count_a_split_gpu_once_and_leave_out_what_nobody_measures() -> N
         for sm in (20.0, 60.0)
     ]  # fmt: skip
     whole = replace(parent, power_w=300.0)
-    assert [text for text, _ in totals([whole, *instances])] == ["300 W", "2.0 / 8.0 GiB", "mean SM  40 %"]
+    assert [text for text, _ in totals([whole, *instances])] == [
+        "300 W",
+        "2.0 / 8.0 GiB",
+        "mean SM  40 %",
+    ]
     assert totals([replace(parent, lost_reason="gone", power_w=None)]) == []
 
 
 @pytest.mark.parametrize(("width", "height"), [(160, 48), (120, 40), (200, 60)])
-def test_the_selected_gpu_has_clock_state_and_engines_and_the_node_its_totals(width: int, height: int) -> None:
+def test_the_selected_gpu_has_clock_state_and_engines_and_the_node_its_totals(
+    width: int, height: int
+) -> None:
     text = plain_text(main_screen(demo_frame(), View(hint=hint_of(KEYS)), width, height).rows)
-    assert len(re.findall(r" MHz +P0 .*fan n/a", text)) == 1 and "8 GPUs   3" in text and "mean SM" in text
+    assert (
+        len(re.findall(r" MHz +P0 .*fan n/a", text)) == 1
+        and "8 GPUs   3" in text
+        and "mean SM" in text
+    )

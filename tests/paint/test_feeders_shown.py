@@ -26,12 +26,21 @@ def _frame(attribution: Attribution) -> Frame:
     return replace(frame, diagnoses=(replace(d, attribution=attribution, state="starved"),))
 
 
-def test_where_the_host_is_unknown_its_own_reason_is_said_and_no_other_note_that_has_the_word() -> None:
+def test_where_the_host_is_unknown_its_own_reason_is_said_and_no_other_note_that_has_the_word() -> (
+    None
+):
     frame = _frame(ATTRIBUTION)
-    notes = ("cannot say whether it really works: no dcgm-exporter at http://localhost:9400/metrics",)
-    dark = replace(frame.diagnoses[0], attribution=None, notes=notes, host_reason="no permission to read /proc")
+    notes = (
+        "cannot say whether it really works: no dcgm-exporter at http://localhost:9400/metrics",
+    )
+    dark = replace(
+        frame.diagnoses[0], attribution=None, notes=notes, host_reason="no permission to read /proc"
+    )
     rows = _text(host_rows.attribution_rows(replace(frame, diagnoses=(dark,)), View(COLOUR), 160))
-    assert "is unknown: no host signals: no permission to read /proc" in rows and "localhost" not in rows
+    assert (
+        "is unknown: no host signals: no permission to read /proc" in rows
+        and "localhost" not in rows
+    )
 
 
 def test_loaders_counts_the_threads_of_a_process_without_workers() -> None:

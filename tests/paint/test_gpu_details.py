@@ -23,23 +23,48 @@ from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import T0, gpu, snap, train
 from tests.support.steady_pilot import shown
 
-SIZES = [(40, 10), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5), (5, 3), (1, 1)]
+SIZES = [
+    (40, 10),
+    (80, 24),
+    (100, 30),
+    (120, 36),
+    (160, 48),
+    (200, 60),
+    (300, 100),
+    (20, 5),
+    (5, 3),
+    (1, 1),
+]
 
 
 def _painted(
-    frame: Frame, width: int = 160, height: int = 48, position: int = 0, state: DetailsView | None = None
+    frame: Frame,
+    width: int = 160,
+    height: int = 48,
+    position: int = 0,
+    state: DetailsView | None = None,
 ) -> DetailsPainted:
-    return gpu_details(frame, state or DetailsView(View()), frame.snapshot.gpus[position].static.uuid, width, height)
+    return gpu_details(
+        frame,
+        state or DetailsView(View()),
+        frame.snapshot.gpus[position].static.uuid,
+        width,
+        height,
+    )
 
 
-def _text(frame: Frame, width: int = 160, height: int = 160, position: int = 0, **view: object) -> str:
+def _text(
+    frame: Frame, width: int = 160, height: int = 160, position: int = 0, **view: object
+) -> str:
     state = DetailsView(View(**view))  # type: ignore[arg-type]
     return plain_text(_painted(frame, width, height, position, state).rows)
 
 
 @pytest.mark.parametrize("glyphs", [COLOUR, MONO, ASCII], ids=lambda g: g.name)
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_every_size_is_filled_exactly_wherever_it_is_scrolled_to(width: int, height: int, glyphs: Glyphs) -> None:
+def test_every_size_is_filled_exactly_wherever_it_is_scrolled_to(
+    width: int, height: int, glyphs: Glyphs
+) -> None:
     for position in (0, 7) if glyphs is COLOUR else (3,):
         for first, cursor_t in ((0, None), (7, MOMENT - 30.0), (10**6, None)):
             state = DetailsView(View(glyphs=glyphs), first, cursor_t)
@@ -52,7 +77,19 @@ def test_every_size_is_filled_exactly_wherever_it_is_scrolled_to(width: int, hei
 
 def test_all_charts_lanes_and_tables_are_there() -> None:
     text = _text(demo_frame(), position=3)
-    for word in ("UTIL", "verdict", "TENSOR", "DRAM", "POWER", "CLOCK", "slowed", "PCIe", "NVLink", "MEM", "TEMP"):
+    for word in (
+        "UTIL",
+        "verdict",
+        "TENSOR",
+        "DRAM",
+        "POWER",
+        "CLOCK",
+        "slowed",
+        "PCIe",
+        "NVLink",
+        "MEM",
+        "TEMP",
+    ):
         assert f"\n  {word}" in text
     for lane in ("GPU idle", "loaders", "queued", "disk", "network", "main"):
         assert f"\n  {lane}" in text
@@ -86,7 +123,10 @@ def test_the_cursor_reads_the_values_of_its_column() -> None:
 
 def test_a_cursor_stays_at_its_time_while_the_charts_move_on() -> None:
     state = DetailsView(View(), 0, MOMENT - 60.0)
-    before, after = _painted(demo_frame(), state=state), _painted(demo_frame(later_s=20), state=state)
+    before, after = (
+        _painted(demo_frame(), state=state),
+        _painted(demo_frame(later_s=20), state=state),
+    )
     assert after.axis.column_of(MOMENT - 60.0) < before.axis.column_of(MOMENT - 60.0)
     late = DetailsView(View(), 0, MOMENT - 10_000.0)
     text = plain_text(_painted(demo_frame(), state=late).rows)
@@ -113,7 +153,9 @@ def test_throttling_is_marked_with_its_reason_under_the_clock() -> None:
         frame = monitor.feed(snap(tick, gpu(throttle_reasons=0x40 if tick > 40 else 0), [train()]))
     rows = _painted(frame, 100, 60, state=DetailsView(View(span_s=60.0))).rows
     row = next(row for row in plain_text(rows).splitlines() if row.startswith("  slowed"))
-    assert {style for row in rows for text, style in row if text.strip() and not text.strip("T ")} == {"level.red"}
+    assert {
+        style for row in rows for text, style in row if text.strip() and not text.strip("T ")
+    } == {"level.red"}
     assert "T heat" in row
     chart = row[LABEL_WIDTH : LABEL_WIDTH + 75]
     assert set(chart) == {" ", "T"}
@@ -144,12 +186,18 @@ def test_what_is_not_measured_has_its_reason_and_no_chart() -> None:
 
 def test_provenance_names_the_source_that_measures_now() -> None:
     frame = demo_frame()
-    scraped = replace(frame.snapshot.gpus[1], sm_source="dcgm-exporter", sm_window_s=30.0, sm_age_s=4.0)
+    scraped = replace(
+        frame.snapshot.gpus[1], sm_source="dcgm-exporter", sm_window_s=30.0, sm_age_s=4.0
+    )
     text = plain_text(provenance_rows(frame.snapshot, scraped, 120))
     row = next(row for row in text.splitlines() if row.startswith("  SM  "))
     assert "dcgm-exporter: DCGM_FI_PROF_SM_ACTIVE, mean of 30.0 s" in row and "4.0 s" in row
     counted = replace(scraped, sm_source="counters", sm_window_s=1.0)
-    row = next(r for r in plain_text(provenance_rows(frame.snapshot, counted, 120)).splitlines() if "  SM  " in r)
+    row = next(
+        r
+        for r in plain_text(provenance_rows(frame.snapshot, counted, 120)).splitlines()
+        if "  SM  " in r
+    )
     assert "hardware counters, held exclusively, mean of 1.0 s" in row and "GPM" not in row
     power = next(row for row in text.splitlines() if row.startswith("  POWER"))
     assert "nvmlDeviceGetPowerUsage" in power and "fresh" in power

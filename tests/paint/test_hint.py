@@ -21,7 +21,10 @@ def test_the_hint_can_be_turned_off() -> None:
 
 
 def test_the_hint_names_the_users_own_keys() -> None:
-    shown = {words: key for key, words, _ in first_view(Settings(keys={"quit": "x", "palette": ""}), TERMINAL).hint}
+    shown = {
+        words: key
+        for key, words, _ in first_view(Settings(keys={"quit": "x", "palette": ""}), TERMINAL).hint
+    }
     assert shown["quit"] == "x"
     assert "every command" not in shown
 
@@ -32,4 +35,6 @@ def test_the_line_is_exactly_as_wide_as_the_screen_and_cuts_no_key(width: int) -
     text = "".join(part for part, _ in row)
     assert cells(text) == width
     assert width < 40 or "? help" in text
-    assert set(text.strip().split("   ")) <= {f"{key} {words}" for key, words, _ in hint_of(KEYS)} | {""}
+    assert set(text.strip().split("   ")) <= {
+        f"{key} {words}" for key, words, _ in hint_of(KEYS)
+    } | {""}

@@ -28,7 +28,9 @@ def _with_gpus(frame: Frame, count: int) -> Frame:
         uuid = gpu.static.uuid if i < 8 else f"{gpu.static.uuid}-{i}"
         gpus.append(replace(gpu, static=replace(gpu.static, index=i, uuid=uuid)))
         diagnoses.append(replace(d, index=i, uuid=uuid))
-    return replace(frame, snapshot=replace(frame.snapshot, gpus=tuple(gpus)), diagnoses=tuple(diagnoses))
+    return replace(
+        frame, snapshot=replace(frame.snapshot, gpus=tuple(gpus)), diagnoses=tuple(diagnoses)
+    )
 
 
 def _text(frame: Frame, view: View, width: int, height: int) -> str:
@@ -110,7 +112,12 @@ def test_a_starved_gpu_whose_host_side_cannot_be_seen_is_not_called_busy() -> No
 def test_a_broken_counter_draws_no_gap() -> None:
     frame = demo_frame("counter_fault")
     assert any(badge.id == "counter_fault" for badge in frame.diagnoses[0].badges)
-    styles = {style for row in main_screen(frame, View(), 120, 36).rows for text, style in row if "█" in text}
+    styles = {
+        style
+        for row in main_screen(frame, View(), 120, 36).rows
+        for text, style in row
+        if "█" in text
+    }
     assert not styles & {"gap.gap", "gap.alarm", "gap.sm"}
 
 
@@ -126,11 +133,15 @@ def test_what_a_broken_counter_reads_is_shown_as_no_measurement(width: int, heig
 def test_every_wait_of_the_loaders_stands_beside_the_idle_gpu(width: int) -> None:
     lines = _text(demo_frame(), View(), width, 48).splitlines()
     line = next(line for line in lines if "queued" in line and "disk" in line)
-    assert re.search(r"(running|loaders)\b.*\d %.*queued.*\d %.*disk.*\d %.*network.*\d %.*main.*\d %", line)
+    assert re.search(
+        r"(running|loaders)\b.*\d %.*queued.*\d %.*disk.*\d %.*network.*\d %.*main.*\d %", line
+    )
 
 
 @pytest.mark.parametrize(("kind", "said"), [("collecting", "…"), (None, "n/a")])
-def test_what_comes_with_the_next_sample_is_no_missing_value(kind: LackKind | None, said: str) -> None:
+def test_what_comes_with_the_next_sample_is_no_missing_value(
+    kind: LackKind | None, said: str
+) -> None:
     lack = SmLack(("collecting, by its words alone",), kind=kind)
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_lack=lack)
     labels = number_labels(gpu, demo_frame().diagnoses[0])
@@ -150,7 +161,10 @@ def test_one_painter_shows_after_any_change_of_view_what_a_new_one_shows() -> No
     # Views change within a frame, and frames and widths under a view.
     for seen, width in ((frame, 160), (later, 160), (later, 120)):
         for view in views:
-            assert painter.paint(seen, view, width, 48).rows == Painter().paint(seen, view, width, 48).rows
+            assert (
+                painter.paint(seen, view, width, 48).rows
+                == Painter().paint(seen, view, width, 48).rows
+            )
 
 
 def test_a_red_gpu_s_sm_is_not_painted_as_praise_at_any_size() -> None:
@@ -160,7 +174,9 @@ def test_a_red_gpu_s_sm_is_not_painted_as_praise_at_any_size() -> None:
     for width, height in ((80, 24), (160, 48), (200, 60)):
         for i in red:
             only = replace(frame, snapshot=replace(frame.snapshot, gpus=(frame.snapshot.gpus[i],)))
-            rows = main_screen(replace(only, diagnoses=(frame.diagnoses[i],)), View(), width, height).rows
+            rows = main_screen(
+                replace(only, diagnoses=(frame.diagnoses[i],)), View(), width, height
+            ).rows
             assert not any(style == "value.sm" for row in rows for _, style in row)
 
 

@@ -25,7 +25,9 @@ class Case(NamedTuple):
 
 CASES = {
     "work is a solid block": Case([100.0], [100.0], [[("█", "gap.sm")]] * 2),
-    "the gap stands between SM and UTIL": Case([100.0], [25.0], [[("█", "gap.gap")], [("▄", "gap.sm_on_gap")]]),
+    "the gap stands between SM and UTIL": Case(
+        [100.0], [25.0], [[("█", "gap.gap")], [("▄", "gap.sm_on_gap")]]
+    ),
     "with the alarm the gap is red": Case(
         [100.0], [25.0], [[("█", "gap.alarm")], [("▄", "gap.sm_on_alarm")]], alarm=True
     ),
@@ -39,9 +41,14 @@ CASES = {
     "one percent is seen": Case([1.0], [0.0], [[("▁", "gap.gap")]], rows=1),
     "SM above UTIL is drawn up to SM": Case([50.0], [60.0], [[("▄", "gap.sm")]], rows=1),
     "without a counter UTIL alone is hatched": Case(
-        [100.0, 40.0], [None, None], [[("▒ ", "gap.unknown")], [("▒▒", "gap.unknown")]], measured=False
+        [100.0, 40.0],
+        [None, None],
+        [[("▒ ", "gap.unknown")], [("▒▒", "gap.unknown")]],
+        measured=False,
     ),
-    "so is a column without SM": Case([100.0, 100.0], [100.0, None], [[("▇", "gap.sm"), ("▒", "gap.unknown")]], rows=1),
+    "so is a column without SM": Case(
+        [100.0, 100.0], [100.0, None], [[("▇", "gap.sm"), ("▒", "gap.unknown")]], rows=1
+    ),
     "without colour the areas differ by character": Case(
         [100.0], [50.0], [[("░", "gap.alarm")], [("█", "gap.sm")]], alarm=True, glyphs=MONO
     ),
@@ -49,24 +56,32 @@ CASES = {
         [100.0] * 50, [100.0] * 50, [[("▇" * 50, "gap.sm")]], rows=1
     ),
     "the ground over work in one row stays free": Case([98.0], [91.0], [[("▆", "gap.sm")]], rows=1),
-    "but shows its gap where nothing works": Case([98.0], [8.0], [[("▁", "gap.sm_on_alarm")]], rows=1, alarm=True),
+    "but shows its gap where nothing works": Case(
+        [98.0], [8.0], [[("▁", "gap.sm_on_alarm")]], rows=1, alarm=True
+    ),
     "one row without colour says busy, not working": Case(
         [97.0] * 3, [8.0] * 3, [[("░░░", "gap.alarm")]], rows=1, alarm=True, glyphs=MONO
     ),
     "one row of work": Case([97.0] * 3, [92.0] * 3, [[("▆▆▆", "gap.sm")]], rows=1, glyphs=MONO),
-    "one row of work in ASCII": Case([97.0] * 3, [92.0] * 3, [[("███", "gap.sm")]], rows=1, glyphs=ASCII),
+    "one row of work in ASCII": Case(
+        [97.0] * 3, [92.0] * 3, [[("███", "gap.sm")]], rows=1, glyphs=ASCII
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_chart_is_drawn_so(name: str) -> None:
     case = CASES[name]
-    drawn = gap_chart(case.util, case.sm, case.rows, case.glyphs, alarm=case.alarm, measured=case.measured)
+    drawn = gap_chart(
+        case.util, case.sm, case.rows, case.glyphs, alarm=case.alarm, measured=case.measured
+    )
     assert drawn == case.spans
 
 
 def test_a_mark_is_a_line_down_its_column() -> None:
-    rows = with_marks(gap_chart([100.0] * 4, [50.0] * 4, 2, COLOUR, alarm=False, measured=True), [1])
+    rows = with_marks(
+        gap_chart([100.0] * 4, [50.0] * 4, 2, COLOUR, alarm=False, measured=True), [1]
+    )
     assert ["".join(text for text, _ in row) for row in rows] == ["█│██", "█│██"]
     assert rows[0][1] == ("│", "key")
 

@@ -18,7 +18,9 @@ from tests.support.examples import any_text, looks
 
 @looks(40)
 @given(any_text(80), st.integers(1, 60))
-def test_fitted_text_takes_exactly_its_width_and_carries_no_control_character(text: str, width: int) -> None:
+def test_fitted_text_takes_exactly_its_width_and_carries_no_control_character(
+    text: str, width: int
+) -> None:
     fitted = fit(text, width)
     assert cells(fitted) == width
     assert all(char.isprintable() for char in fitted)

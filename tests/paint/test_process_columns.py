@@ -48,12 +48,16 @@ def test_a_value_never_breaks_its_columns_width(process: ProcessSample) -> None:
         assert text.isprintable(), column.key
 
 
-@pytest.mark.parametrize("chosen", [DEFAULT, tuple(COLUMNS), ("pid",), ("command", "gpu"), ("why", "pid", "user")])
+@pytest.mark.parametrize(
+    "chosen", [DEFAULT, tuple(COLUMNS), ("pid",), ("command", "gpu"), ("why", "pid", "user")]
+)
 def test_columns_fit_and_keep_their_order(chosen: tuple[str, ...]) -> None:
     for width in range(20, 301, 7):
         placed = columns_for(width, chosen)
         assert len(placed) >= min(3, len(chosen)), width
-        assert [p.column.key for p in placed] == [key for key in chosen if key in {p.column.key for p in placed}], width
+        assert [p.column.key for p in placed] == [
+            key for key in chosen if key in {p.column.key for p in placed}
+        ], width
         for before, after in pairwise(placed):
             assert after.begin == before.begin + before.width + 2, width
         if len(placed) > 3:

@@ -28,9 +28,15 @@ QUEUE = MainLooks((("queue", 4),))
 
 
 def _text(
-    frame: Frame, p: ProcessSample, width: int = 140, height: int = 150, threads: ThreadList | None = SOME_THREADS
+    frame: Frame,
+    p: ProcessSample,
+    width: int = 140,
+    height: int = 150,
+    threads: ThreadList | None = SOME_THREADS,
 ) -> str:
-    return plain_text(process_details(frame, DetailsView(View()), key_of(p), p, threads, width, height).rows)
+    return plain_text(
+        process_details(frame, DetailsView(View()), key_of(p), p, threads, width, height).rows
+    )
 
 
 def _fed(*processes: ProcessSample, seconds: int = 30) -> Frame:
@@ -41,7 +47,9 @@ def _fed(*processes: ProcessSample, seconds: int = 30) -> Frame:
 
 @pytest.mark.parametrize("glyphs", [COLOUR, MONO, ASCII], ids=lambda g: g.name)
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_every_size_is_filled_exactly_also_with_a_hostile_process(width: int, height: int, glyphs: Glyphs) -> None:
+def test_every_size_is_filled_exactly_also_with_a_hostile_process(
+    width: int, height: int, glyphs: Glyphs
+) -> None:
     hostile = "\x1b[2J\x1b]0;x\x07 訓練 \u202e evil e\u0301 [red]" + "x" * 4096
     name = CgroupName(hostile)
     static = ProcessStatic(hostile, hostile, hostile, name, name, hostile, hostile)
@@ -59,7 +67,11 @@ def test_every_size_is_filled_exactly_also_with_a_hostile_process(width: int, he
 
 
 def test_the_whole_command_is_there_wrapped() -> None:
-    p = train(static=ProcessStatic(command="python train.py " + " ".join(f"--option-{i}={i}" for i in range(20))))
+    p = train(
+        static=ProcessStatic(
+            command="python train.py " + " ".join(f"--option-{i}={i}" for i in range(20))
+        )
+    )
     text = _text(_fed(p), p, width=80)
     assert "$ python train.py --option-0=0" in text
     assert "--option-19=19" in text
@@ -67,12 +79,24 @@ def test_the_whole_command_is_there_wrapped() -> None:
 
 
 def test_identity_and_reasons_are_said() -> None:
-    static = ProcessStatic("ml", "python t.py", "python", slurm(77), CgroupName("pod-a"), "DALI", "holds a GPU context")
+    static = ProcessStatic(
+        "ml", "python t.py", "python", slurm(77), CgroupName("pod-a"), "DALI", "holds a GPU context"
+    )
     p = train(
-        static=static, threads=214, pin_memory=True, unavailable={"read_bytes_per_s": "not permitted: run as root"}
+        static=static,
+        threads=214,
+        pin_memory=True,
+        unavailable={"read_bytes_per_s": "not permitted: run as root"},
     )
     text = _text(_fed(p), p)
-    for words in ("user ml", "job slurm 77", "container pod-a", "role gpu", "why: holds a GPU context", "threads 214"):
+    for words in (
+        "user ml",
+        "job slurm 77",
+        "container pod-a",
+        "role gpu",
+        "why: holds a GPU context",
+        "threads 214",
+    ):
         assert words in text
     assert "pin_memory on" in text
     assert "n/a read_bytes_per_s: not permitted: run as root" in text
@@ -92,7 +116,9 @@ def test_charts_and_lanes_show_what_the_history_holds() -> None:
 
 
 def test_a_series_without_values_gives_its_reason() -> None:
-    p = train(read_bytes_per_s=None, unavailable={"read_bytes_per_s": "run as root for disk evidence"})
+    p = train(
+        read_bytes_per_s=None, unavailable={"read_bytes_per_s": "run as root for disk evidence"}
+    )
     row = next(row for row in _text(_fed(p), p).splitlines() if row.startswith("  read"))
     assert "n/a: run as root for disk evidence" in row
 
@@ -133,7 +159,9 @@ def test_an_ended_process_keeps_its_last_words_and_says_so() -> None:
     assert "has ended" in text.splitlines()[1]
     assert "python train.py" in text
     assert any(row.startswith("  CPU") and row.endswith("100 %") for row in text.splitlines())
-    never = plain_text(process_details(frame, DetailsView(View()), (1, 2, 0), None, None, 80, 24).rows)
+    never = plain_text(
+        process_details(frame, DetailsView(View()), (1, 2, 0), None, None, 80, 24).rows
+    )
     assert "not in the snapshot" in never
 
 
@@ -157,7 +185,11 @@ def test_nobody_is_called_asleep_beside_the_cpu_time_that_says_otherwise() -> No
     busy = train(state="S", main_looks=QUEUE, cpu_pct=103.0, run_pct=103.0, wait_pct=0.0)
     threads = ThreadList(1.0, (ThreadSample(busy.pid, "python", "S", 99.0, 0.0, "queue"),), 1)
     text = _text(_fed(busy), busy, threads=threads)
-    assert "runs" in text and "asleep " not in text.replace("  asleep   ", "") and "waits on" not in text
+    assert (
+        "runs" in text
+        and "asleep " not in text.replace("  asleep   ", "")
+        and "waits on" not in text
+    )
     assert "1 runs" in text
     resting = train(state="S", main_looks=QUEUE, cpu_pct=3.0, run_pct=3.0, wait_pct=0.0)
     assert "asleep, waits on queue" in _text(_fed(resting), resting)

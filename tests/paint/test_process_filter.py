@@ -32,12 +32,20 @@ TRAIN = ProcessSample(
     ),
 )  # fmt: skip
 LOADER = ProcessSample(
-    4712, role="loader", gpu=3, state="D", cpu_pct=40.0, rss_bytes=GIB, static=ProcessStatic(user="ml")
+    4712,
+    role="loader",
+    gpu=3,
+    state="D",
+    cpu_pct=40.0,
+    rss_bytes=GIB,
+    static=ProcessStatic(user="ml"),
 )
 BARE = ProcessSample(5000, gpu=None)
 
 
-def _passes(text: str, process: ProcessSample = TRAIN, verdict: str = "starved starved: dataloader") -> bool:
+def _passes(
+    text: str, process: ProcessSample = TRAIN, verdict: str = "starved starved: dataloader"
+) -> bool:
     return passes(parse(text), process, (LOADER,), verdict)
 
 

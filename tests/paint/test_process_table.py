@@ -58,7 +58,9 @@ def test_a_child_that_passes_shows_below_its_parent_even_in_a_closed_tree() -> N
 def test_a_process_below_none_shows_where_it_passes() -> None:
     frame = demo_frame()
     ray_task = ProcessSample(9, role="loader", static=ProcessStatic(user="ml"))
-    stray = replace(frame, snapshot=replace(frame.snapshot, processes=(*frame.snapshot.processes, ray_task)))
+    stray = replace(
+        frame, snapshot=replace(frame.snapshot, processes=(*frame.snapshot.processes, ray_task))
+    )
     assert _pids(stray, View(filter=parse("pid:9"))) == [9]
     assert 9 not in _pids(stray, View(filter=parse("role:gpu")))
 
@@ -68,7 +70,9 @@ def test_the_words_of_a_verdict_are_a_filter() -> None:
     starved = {d.index for d in frame.diagnoses if d.state == "starved"}
     assert starved
     for text in ("verdict:starved", "verdict:STARVED role:gpu"):
-        assert {shown.process.gpu for shown in shown_rows(frame, View(filter=parse(text)))} == starved
+        assert {
+            shown.process.gpu for shown in shown_rows(frame, View(filter=parse(text)))
+        } == starved
     flagged = {d.index for d in frame.diagnoses if d.busy_not_working}
     rows = shown_rows(frame, View(filter=parse('verdict:"busy, not working" role:gpu')))
     assert flagged
@@ -80,7 +84,11 @@ def test_every_column_sorts_both_ways_and_leaves_what_is_not_known_last(inverted
     for key, column in COLUMNS.items():
         for frame in (demo_frame(), _crowd()):
             rows = shown_rows(frame, View(sort=key, inverted=inverted, tree="none"))
-            values = [column.value(shown.process, shown.children) for shown in rows if shown.process.role == "gpu"]
+            values = [
+                column.value(shown.process, shown.children)
+                for shown in rows
+                if shown.process.role == "gpu"
+            ]
             known = [v.lower() if isinstance(v, str) else v for v in values if v is not None]
             assert values[: len(known)] == [v for v in values if v is not None], key
             assert known == sorted(known, reverse=column.rising == inverted), key  # type: ignore[type-var]
@@ -108,7 +116,9 @@ def test_a_filter_is_not_said_to_keep_out_processes_that_were_not_read_yet() -> 
     frame = demo_frame()
     unread = tuple([unseen(GpuProcess(gpu, 4000 + gpu, 1e9), NOT_READ_YET) for gpu in range(3)])
     frame = replace(frame, snapshot=replace(frame.snapshot, processes=unread))
-    painted = [_text(row) for row in main_screen(frame, View(filter=parse("user:me")), 160, 48).rows]
+    painted = [
+        _text(row) for row in main_screen(frame, View(filter=parse("user:me")), 160, 48).rows
+    ]
     assert any("the 3 processes on the GPUs are not yet read from /proc" in row for row in painted)
     assert not any("esc takes it away" in row for row in painted)
 
@@ -127,7 +137,13 @@ def test_search_goes_round_in_both_directions() -> None:
 
 @pytest.mark.parametrize(
     "chosen",
-    [DEFAULT, tuple(COLUMNS), ("pid",), ("command", "pid", "gpu"), ("why", "waiting_on", "container", "state")],
+    [
+        DEFAULT,
+        tuple(COLUMNS),
+        ("pid",),
+        ("command", "pid", "gpu"),
+        ("why", "waiting_on", "container", "state"),
+    ],
 )
 def test_rows_fill_their_width_whatever_the_columns_and_the_names(chosen: tuple[str, ...]) -> None:
     frame = demo_frame()
@@ -141,7 +157,10 @@ def test_rows_fill_their_width_whatever_the_columns_and_the_names(chosen: tuple[
     for width in (40, 80, 133, 300):
         rows = [process_table.head(view, width)]
         history = bad.process_history
-        rows += [process_table.row(shown, view, width, history, selected=True) for shown in shown_rows(bad, view)]
+        rows += [
+            process_table.row(shown, view, width, history, selected=True)
+            for shown in shown_rows(bad, view)
+        ]
         assert {cells(_text(row)) for row in rows} == {width}
         assert all(_text(row).isprintable() for row in rows)
 

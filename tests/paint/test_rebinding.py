@@ -26,12 +26,34 @@ def test_a_character_has_the_name_that_the_screen_gives_it(char: str) -> None:
 
 
 def test_keys_are_taken_as_people_write_them() -> None:
-    written = ["F5", "ctrl+P", "PgUp", "Esc", "shift+up", "question_mark", "ctrl+i", "alt+x", "ctrl+["]
-    names = ["f5", "ctrl+p", "pageup", "escape", "shift+up", "question_mark", "tab", "alt+x", "escape"]
+    written = [
+        "F5",
+        "ctrl+P",
+        "PgUp",
+        "Esc",
+        "shift+up",
+        "question_mark",
+        "ctrl+i",
+        "alt+x",
+        "ctrl+[",
+    ]
+    names = [
+        "f5",
+        "ctrl+p",
+        "pageup",
+        "escape",
+        "shift+up",
+        "question_mark",
+        "tab",
+        "alt+x",
+        "escape",
+    ]
     assert [key_name(text) for text in written] == names
 
 
-@pytest.mark.parametrize("text", ["hyper+x", "f99", "banana", "shift+a", "ctrl+banana", "\x1b", "ctrl+"])
+@pytest.mark.parametrize(
+    "text", ["hyper+x", "f99", "banana", "shift+a", "ctrl+banana", "\x1b", "ctrl+"]
+)
 def test_what_no_terminal_sends_is_no_key(text: str) -> None:
     assert key_name(text) is None
     keys, problems = rebound(SMALL, {"pause": text})
@@ -62,7 +84,9 @@ def test_a_comma_can_be_bound() -> None:
 def test_a_key_that_was_given_away_leaves_its_action_and_that_is_said() -> None:
     keys, problems = rebound(SMALL, {"quit": "p"})
     assert _keys(keys) == {"quit": "p", "pause": ""}
-    assert problems == [KeyProblem("quit", "pause has no key left: p is now quit; give it another one")]
+    assert problems == [
+        KeyProblem("quit", "pause has no key left: p is now quit; give it another one")
+    ]
 
 
 def test_two_actions_cannot_have_the_same_key() -> None:
@@ -85,7 +109,9 @@ def test_an_action_can_go_without_a_key() -> None:
 
 
 def test_an_unknown_action_is_named_with_the_nearest_one() -> None:
-    assert rebound(SMALL, {"pasue": "x"})[1] == [KeyProblem("pasue", "no action 'pasue' to bind; did you mean pause?")]
+    assert rebound(SMALL, {"pasue": "x"})[1] == [
+        KeyProblem("pasue", "no action 'pasue' to bind; did you mean pause?")
+    ]
     assert not rebound(SMALL, {"jump": "x"}, elsewhere=("jump",))[1]
 
 

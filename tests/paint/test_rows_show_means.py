@@ -24,12 +24,16 @@ STARVED = 3
 def frames() -> list[Frame]:
     """One second after the other of a node on which GPU 3 starves: its utilisation jumps between 8 and 85."""
     monitor = Monitor()
-    return [monitor.feed(snapshot_at(MOMENT + second, started=MOMENT, gpus=8)) for second in range(90)]
+    return [
+        monitor.feed(snapshot_at(MOMENT + second, started=MOMENT, gpus=8)) for second in range(90)
+    ]
 
 
 def row_of(frame: Frame, gpu: int, size: tuple[int, int]) -> str:
     rows = plain_text(main_screen(frame, View(), *size).rows).splitlines()
-    return next(row for row in rows if re.match(rf"[ ─]{gpu}  ?", row) or row.startswith(f" {gpu} "))
+    return next(
+        row for row in rows if re.match(rf"[ ─]{gpu}  ?", row) or row.startswith(f" {gpu} ")
+    )
 
 
 def test_a_row_of_the_list_stands_still_while_the_seconds_jump(frames: list[Frame]) -> None:
@@ -61,13 +65,22 @@ def test_the_gap_is_the_difference_of_the_two_numbers_above_it(frames: list[Fram
 def test_with_too_few_samples_the_newest_second_stands_dim(frames: list[Frame]) -> None:
     frame = Monitor().feed(frames[0].snapshot)
     util = frame.snapshot.gpus[STARVED].util_pct
-    row = next(row for row in main_screen(frame, View(), 80, 24).rows if "".join(t for t, _ in row).startswith(" 3 "))
-    assert (f"  {util:3.0f}" in "".join(text for text, style in row if style.startswith("dim"))) is True
+    row = next(
+        row
+        for row in main_screen(frame, View(), 80, 24).rows
+        if "".join(t for t, _ in row).startswith(" 3 ")
+    )
+    assert (
+        f"  {util:3.0f}" in "".join(text for text, style in row if style.startswith("dim"))
+    ) is True
 
 
 def test_nothing_is_green_that_was_not_seen_to_work(frames: list[Frame]) -> None:
     working, starved = frames[-1].diagnoses[1], frames[-1].diagnoses[STARVED]
-    styles = [sm_text(gpu(sm=sm), d, newest=False)[1] for sm, d in ((0.0, working), (88.0, working), (88.0, starved))]
+    styles = [
+        sm_text(gpu(sm=sm), d, newest=False)[1]
+        for sm, d in ((0.0, working), (88.0, working), (88.0, starved))
+    ]
     assert styles == ["strong", "value.sm", "strong"]
     assert level_glyph("grey-green") == level_glyph("grey") != level_glyph("green")
     looks = THEMES["dark"].looks

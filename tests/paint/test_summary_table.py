@@ -47,7 +47,11 @@ def test_groups_are_ordered_by_what_they_hold_and_strangers_are_named_so() -> No
 def test_a_group_says_how_many_of_its_gpus_do_no_work() -> None:
     frame = _frame()
     ml = next(g for g in groups(frame, "user") if g.name == "ml")
-    bad = [d.index for d in frame.diagnoses if d.state in ("busy_not_working", "starved", "idle", "idle_allocated")]
+    bad = [
+        d.index
+        for d in frame.diagnoses
+        if d.state in ("busy_not_working", "starved", "idle", "idle_allocated")
+    ]
     assert ml.not_working == len({0, 1} & set(bad))
 
 
@@ -58,5 +62,11 @@ def test_rows_line_up_with_their_head_at_every_width() -> None:
         rows = [summary_row(g, width, selected=False) for g in groups(frame, "user")]
         assert {sum(cells(t) for t, _ in row) for row in (head, *rows)} == {width}
     head_text = "".join(t for t, _ in summary_head("user", 80)).rstrip()
-    row_text = "".join(t for t, _ in summary_row(groups(frame, "user")[0], 80, selected=False)).rstrip()
-    assert head_text.endswith("HOST-MEM") and row_text.endswith("2.0 G") and len(head_text) == len(row_text) <= 80
+    row_text = "".join(
+        t for t, _ in summary_row(groups(frame, "user")[0], 80, selected=False)
+    ).rstrip()
+    assert (
+        head_text.endswith("HOST-MEM")
+        and row_text.endswith("2.0 G")
+        and len(head_text) == len(row_text) <= 80
+    )

@@ -46,8 +46,14 @@ def _colours(theme: Theme, style: str) -> tuple[str, str]:
 @pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
 def test_every_text_can_be_read_on_every_ground(theme: Theme) -> None:
     least = 7.0 if theme.name == "high-contrast" else 4.5
-    styles = [text + ground for text in TEXTS for ground in GROUNDS if text != "alarm.title" or not ground]
-    poor = {style: found for style in styles if (found := round(contrast(*_colours(theme, style)), 2)) < least}
+    styles = [
+        text + ground for text in TEXTS for ground in GROUNDS if text != "alarm.title" or not ground
+    ]
+    poor = {
+        style: found
+        for style in styles
+        if (found := round(contrast(*_colours(theme, style)), 2)) < least
+    }
     assert not poor
 
 
@@ -64,12 +70,24 @@ def test_levels_and_chart_areas_are_told_apart_with_and_without_green_cones(them
 @pytest.mark.parametrize("theme", COLOURED, ids=lambda theme: theme.name)
 def test_bars_areas_and_grounds_stand_out(theme: Theme) -> None:
     for style in AREAS:
-        assert difference(linear(_colours(theme, style)[0]), linear(theme.background or "")) >= 25, style
-    for style in ("bar.used", "bar.alarm", "area.work", "area.board", "area.bus", "area.mem", "area.heat"):
+        assert (
+            difference(linear(_colours(theme, style)[0]), linear(theme.background or "")) >= 25
+        ), style
+    for style in (
+        "bar.used",
+        "bar.alarm",
+        "area.work",
+        "area.board",
+        "area.bus",
+        "area.mem",
+        "area.heat",
+    ):
         # WCAG 2.2, 1.4.11: parts of a graphic that carry meaning.
         assert contrast(*_colours(theme, style)) >= 3, style
     for style in ("bar", "select", "alarm.row"):
-        assert difference(linear(_colours(theme, style)[1]), linear(theme.background or "")) >= 4, style
+        assert difference(linear(_colours(theme, style)[1]), linear(theme.background or "")) >= 4, (
+            style
+        )
 
 
 @pytest.mark.parametrize("depth", ["truecolor", "256"])
@@ -84,7 +102,9 @@ def test_sixteen_colours_and_none_still_tell_levels_apart() -> None:
     assert len({sgr(ansi.look(style), ansi, "16") for style in LEVELS}) == len(LEVELS)
     assert len({(ansi.look(style).fg, ansi.look(style).bg) for style in AREAS}) == len(AREAS)
     codes = {sgr(mono.look(style), mono, "none") for style in mono.looks}
-    assert max(len(part) for code in codes for part in code[2:-1].split(";")) == 1, "a colour has two digits"
+    assert max(len(part) for code in codes for part in code[2:-1].split(";")) == 1, (
+        "a colour has two digits"
+    )
     assert mono.look("dim").faint
     assert mono.look("alarm.title").reverse
     assert mono.look("dim|select") == Look(reverse=True)
@@ -107,7 +127,9 @@ def test_all_themes_know_the_same_styles_and_the_settings_name_them_all() -> Non
     described = declared()["theme"].description
     assert ("auto", *THEMES) == THEME_NAMES
     assert [name for name in THEME_NAMES if name not in described] == []
-    assert {frozenset(theme.looks) for theme in THEMES.values()} == {frozenset(THEMES["dark"].looks)}
+    assert {frozenset(theme.looks) for theme in THEMES.values()} == {
+        frozenset(THEMES["dark"].looks)
+    }
 
 
 @pytest.mark.parametrize(
@@ -129,7 +151,9 @@ def test_the_theme_is_picked_from_the_terminal(env: dict[str, str], theme: str) 
 
 def test_the_console_of_linux_and_what_is_not_unicode_are_drawn_in_ascii() -> None:
     def glyphs(term: str, encoding: str) -> str:
-        return choose({"TERM": term}, encoding, theme="auto", ascii_only=False, no_color=False).glyphs.name
+        return choose(
+            {"TERM": term}, encoding, theme="auto", ascii_only=False, no_color=False
+        ).glyphs.name
 
     assert glyphs("linux", "utf-8") == glyphs("xterm", "latin-1") == "ascii"
     assert glyphs("xterm", "utf-8") == "colour"
@@ -137,9 +161,16 @@ def test_the_console_of_linux_and_what_is_not_unicode_are_drawn_in_ascii() -> No
 
 def test_a_theme_that_was_asked_for_is_taken_unless_there_is_no_colour() -> None:
     env = {"TERM": "screen"}
-    assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=False).theme == "colour-blind"
-    assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=True).theme == "mono"
-    assert choose(env, "utf-8", theme="mono", ascii_only=False, no_color=False).glyphs.name == "mono"
+    assert (
+        choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=False).theme
+        == "colour-blind"
+    )
+    assert (
+        choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=True).theme == "mono"
+    )
+    assert (
+        choose(env, "utf-8", theme="mono", ascii_only=False, no_color=False).glyphs.name == "mono"
+    )
 
 
 def test_every_style_that_is_painted_exists_in_every_theme() -> None:
@@ -154,7 +185,8 @@ def test_every_style_that_is_painted_exists_in_every_theme() -> None:
         node = demo_frame(scenario)
         painted.append(gpu_details(node, state, node.snapshot.gpus[0].static.uuid, 160, 160).rows)
     painted += [
-        process_details(frame, state, key_of(p), p, SOME_THREADS, 120, 150).rows for p in frame.snapshot.processes
+        process_details(frame, state, key_of(p), p, SOME_THREADS, 120, 150).rows
+        for p in frame.snapshot.processes
     ]
     styles = {style for rows in painted for row in rows for _, style in row}
     assert len(styles) > 30

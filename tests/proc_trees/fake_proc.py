@@ -54,7 +54,9 @@ class FakeProc:
         here = f"proc/{pid}"
         count = 1 + len(threads or {})
         middle = f"{session} 0 -1 0 0 0 0 0 {cpu_ticks} 0 0 0 20 0 {count} 0 {starttime}"
-        self.write(f"{here}/stat", f"{pid} ({comm}) {state} {ppid} {session} {middle} 4096 100 0 0\n")
+        self.write(
+            f"{here}/stat", f"{pid} ({comm}) {state} {ppid} {session} {middle} 4096 100 0 0\n"
+        )
         self.write(f"{here}/schedstat", f"{run_ns} {wait_ns} {self._turns}\n")
         self.write(
             f"{here}/io",
@@ -68,7 +70,8 @@ class FakeProc:
         for place, (tid, name) in enumerate((threads or {}).items()):
             self.write(f"{here}/task/{tid}/comm", name + "\n")
             self.write(
-                f"{here}/task/{tid}/stat", f"{tid} ({name}) {'R' if place < runs else 'S'} {ppid} 1 {middle} 0 0\n"
+                f"{here}/task/{tid}/stat",
+                f"{tid} ({name}) {'R' if place < runs else 'S'} {ppid} 1 {middle} 0 0\n",
             )
             self.write(f"{here}/task/{tid}/wchan", "futex_wait_queue")
             self.write(f"{here}/task/{tid}/schedstat", "1 0 1\n")

@@ -19,7 +19,10 @@ def one_job(tmp_path: Path) -> FakeProc:
     made = FakeProc(tmp_path)
     made.group("")
     made.process(1, "systemd", "/sbin/init", ppid=0, session=1)
-    made.process(100, threads={101: "pt_nccl_watchdg", 102: "python", 103: "pt_data_pin", 104: "cuda-EvtHandlr"})
+    made.process(
+        100,
+        threads={101: "pt_nccl_watchdg", 102: "python", 103: "pt_data_pin", 104: "cuda-EvtHandlr"},
+    )
     made.process(110, "pt_data_worker", ppid=100)
     return made
 

@@ -23,7 +23,9 @@ Samples = tuple[ProcessSample, ...]
 
 
 @contextmanager
-def running(*arguments: str, python: str = sys.executable, script: Path = _TREE) -> Iterator[subprocess.Popen[str]]:
+def running(
+    *arguments: str, python: str = sys.executable, script: Path = _TREE
+) -> Iterator[subprocess.Popen[str]]:
     """A real tree in its own session, killed as a whole at the end."""
     tree = subprocess.Popen(
         [python, str(script), *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -39,7 +41,9 @@ def running(*arguments: str, python: str = sys.executable, script: Path = _TREE)
             tree.stdout.close()
 
 
-def watch(collector: ProcessCollector, pid: int, wanted: Callable[[Samples], bool], *, gpu: bool = True) -> Samples:
+def watch(
+    collector: ProcessCollector, pid: int, wanted: Callable[[Samples], bool], *, gpu: bool = True
+) -> Samples:
     """Read until the samples are as wanted; the assertion shows the last ones when they never are."""
     listed = [GpuProcess(0, pid, 1e9, "C")] if gpu else []
     deadline = time.monotonic() + _TIMEOUT_S

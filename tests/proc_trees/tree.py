@@ -31,7 +31,9 @@ def workers(method: str, count: int, action: str) -> None:
     context: Any = multiprocessing.get_context(method)
     inboxes = [context.Queue() for _ in range(count)]
     born = context.Semaphore(0)
-    started = [context.Process(target=work, args=(action, inbox, born), daemon=True) for inbox in inboxes]
+    started = [
+        context.Process(target=work, args=(action, inbox, born), daemon=True) for inbox in inboxes
+    ]
     for worker in started:
         worker.start()
     for _ in started:

@@ -77,7 +77,9 @@ def test_the_frames_that_a_damaged_member_has_lost_are_counted(tmp_path: Path) -
         place = members_of(path.read_bytes())[member] + 200
         data[place : place + 8] = b"\xff" * 8
     path.write_bytes(data)
-    gaps = [event.text for s in read_snapshots(str(path)) for event in s.events if event.kind == "gap"]
+    gaps = [
+        event.text for s in read_snapshots(str(path)) for event in s.events if event.kind == "gap"
+    ]
     assert gaps == [
         "the recording is damaged before this: 60 frames are lost",
         "no data for 61 s: the recording is damaged here: 60 frames are lost",
@@ -85,7 +87,9 @@ def test_the_frames_that_a_damaged_member_has_lost_are_counted(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_of_a_file_whose_only_member_is_damaged_the_frames_before_are_read(tmp_path: Path, seed: int) -> None:
+def test_of_a_file_whose_only_member_is_damaged_the_frames_before_are_read(
+    tmp_path: Path, seed: int
+) -> None:
     path = written(tmp_path / "r.jsonl.gz", 50, gpus=1, processes=1)
     data = bytearray(path.read_bytes())
     place = random.Random(seed).randrange(len(data) // 2, len(data) - 20)
@@ -147,13 +151,25 @@ def _edited(data: bytes, draw: random.Random) -> bytes:
     for _ in range(draw.randrange(1, 6)):
         i = draw.randrange(len(lines))
         old = draw.choice([b"null", b"[", b"]", b"0", b'"', b",", b":1", b"gpu", b"frame", b"."])
-        odd = [b"NaN", b"1e999", b"[" * 2000, b'"\\u001b[2J"', b"{}", b"-1", b"9" * 6000, b'{"a":[]}', b'"\\ud800"']
+        odd = [
+            b"NaN",
+            b"1e999",
+            b"[" * 2000,
+            b'"\\u001b[2J"',
+            b"{}",
+            b"-1",
+            b"9" * 6000,
+            b'{"a":[]}',
+            b'"\\ud800"',
+        ]
         new = draw.choice(odd)
         lines[i] = lines[i].replace(old, new, draw.randrange(1, 4))
     return b"".join(lines)
 
 
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 200), marks=pytest.mark.slow)], ids=["25", "200"])
+@pytest.mark.parametrize(
+    "seeds", [range(25), pytest.param(range(25, 200), marks=pytest.mark.slow)], ids=["25", "200"]
+)
 def test_fuzzed_files_are_read_cleanly_or_refused_in_one_line(tmp_path: Path, seeds: range) -> None:
     packed = written(tmp_path / "a.jsonl.gz", 70, gpus=1, processes=2).read_bytes()
     plain = written(tmp_path / "a.jsonl", 70, gpus=1, processes=2).read_bytes()
@@ -178,9 +194,15 @@ def test_fuzzed_files_are_read_cleanly_or_refused_in_one_line(tmp_path: Path, se
 
 
 def assert_printable(snapshot: Snapshot) -> None:
-    texts = [snapshot.machine.hostname, *snapshot.notices, *(event.text for event in snapshot.events)]
+    texts = [
+        snapshot.machine.hostname,
+        *snapshot.notices,
+        *(event.text for event in snapshot.events),
+    ]
     texts += [g.static.name for g in snapshot.gpus] + [g.sm_reason or "" for g in snapshot.gpus]
-    texts += [p.static.command or "" for p in snapshot.processes] + [p.state or "" for p in snapshot.processes]
+    texts += [p.static.command or "" for p in snapshot.processes] + [
+        p.state or "" for p in snapshot.processes
+    ]
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for text in texts for c in text)
 
 
@@ -271,7 +293,9 @@ def test_every_acknowledged_frame_survives_a_kill_at_any_moment(tmp_path: Path) 
     draw = random.Random(3)
     for n in range(int(os.environ.get("GPUTOP_KILLS", "5"))):
         path = tmp_path / f"{n}.jsonl.gz"
-        with subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE
+        ) as process:
             assert process.stdout is not None
             for _ in range(draw.randrange(1, 400)):
                 process.stdout.readline()

@@ -63,11 +63,22 @@ def values_of(kind: type[Any]) -> dict[str, st.SearchStrategy[Any]]:
     return {key: VALUES[note] for key, note in kind.__annotations__.items() if note in VALUES}
 
 
-LOOKS = st.lists(st.tuples(st.sampled_from(get_args(LookState)), st.integers(0, 999)), max_size=9).map(tuple)
+LOOKS = st.lists(
+    st.tuples(st.sampled_from(get_args(LookState)), st.integers(0, 999)), max_size=9
+).map(tuple)
 ENDS = st.builds(
-    WaitEnd, st.sampled_from(get_args(Via)), PERCENT, st.lists(st.integers(1, 9999), max_size=3).map(tuple), TEXTS
+    WaitEnd,
+    st.sampled_from(get_args(Via)),
+    PERCENT,
+    st.lists(st.integers(1, 9999), max_size=3).map(tuple),
+    TEXTS,
 )
-LACKS = st.builds(SmLack, st.lists(TEXTS, max_size=4).map(tuple), TEXTS, st.sampled_from((None, *get_args(LackKind))))
+LACKS = st.builds(
+    SmLack,
+    st.lists(TEXTS, max_size=4).map(tuple),
+    TEXTS,
+    st.sampled_from((None, *get_args(LackKind))),
+)
 GPUS = st.builds(
     GpuSample,
     **values_of(GpuSample)
@@ -91,7 +102,10 @@ PROCESSES = st.builds(
 HOSTS = st.builds(
     HostSample,
     **values_of(HostSample)
-    | {"outsiders": some(st.builds(Outsider, TEXTS, TEXTS, PERCENT, COUNTS, COUNTS), 3), "unavailable": REASONS},
+    | {
+        "outsiders": some(st.builds(Outsider, TEXTS, TEXTS, PERCENT, COUNTS, COUNTS), 3),
+        "unavailable": REASONS,
+    },
 )
 SNAPSHOTS = st.builds(
     Snapshot, t=st.floats(1.0, 4e9), machine=st.builds(Machine, TEXTS.filter(bool), TEXTS, TEXTS),
@@ -131,14 +145,23 @@ PERIOD = {"gpus": [0], "period_s": 3.0, "source": "power", "first_s": 3.0}
 def changed(**parts: dict[str, Any]) -> list[bytes]:
     """The lines of one frame with other values: of its ``gpu``, ``process`` or ``host``, or of the ``frame`` itself."""
     looked = replace(
-        frame(0).processes[0], main_looks=MainLooks((("queue", 2), ("run", 1))), waits_for=(WaitEnd("pipe", 80.0),)
+        frame(0).processes[0],
+        main_looks=MainLooks((("queue", 2), ("run", 1))),
+        waits_for=(WaitEnd("pipe", 80.0),),
     )
     host = replace(frame(0).host, outsiders=(Outsider("eve", "stress ng", 812.0),))
-    gpu = replace(frame(0).gpus[0], sm_lack=SmLack(("no GPM", COUNTERS_DENIED), "be root", "denied"))
+    gpu = replace(
+        frame(0).gpus[0], sm_lack=SmLack(("no GPM", COUNTERS_DENIED), "be root", "denied")
+    )
     *before, line = lines_of(replace(frame(0), gpus=(gpu,), processes=(looked,), host=host))
     row = json.loads(line)
     for part, values in parts.items():
-        sample = {"gpu": row["gpus"][0], "process": row["processes"][0], "host": row["host"], "frame": row}[part]
+        sample = {
+            "gpu": row["gpus"][0],
+            "process": row["processes"][0],
+            "host": row["host"],
+            "frame": row,
+        }[part]
         sample.update(values)
     return [*before, json.dumps(row).encode()]
 
@@ -166,7 +189,9 @@ def changed(**parts: dict[str, Any]) -> list[bytes]:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_frame_with_a_value_that_cannot_be_is_dropped_and_the_next_one_read(change: dict[str, Any]) -> None:
+def test_a_frame_with_a_value_that_cannot_be_is_dropped_and_the_next_one_read(
+    change: dict[str, Any],
+) -> None:
     good = json.loads(changed()[-1])
     found, decoder = read_lines([*changed(**change), json.dumps(good | {"t": T0 + 1}).encode()])
     assert len(found) == decoder.damaged == 1
@@ -197,9 +222,15 @@ def test_a_line_of_a_kind_that_nobody_knows_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (b'{"k":"machine","version":3,"gpus":"of another form"}', r"format 3.*reads format 2: update gputop"),
+        (
+            b'{"k":"machine","version":3,"gpus":"of another form"}',
+            r"format 3.*reads format 2: update gputop",
+        ),
         (b'{"k":"machine","version":1}', r"format 1.*reads format 2: record again"),
-        (b'{"k":"key","v":1,"host":"node","gpu_cols":["util_pct"]}', r"format 1.*reads format 2: record again"),
+        (
+            b'{"k":"key","v":1,"host":"node","gpu_cols":["util_pct"]}',
+            r"format 1.*reads format 2: record again",
+        ),
     ],
 )
 def test_another_format_is_refused_with_what_to_do(head: bytes, said: str) -> None:
@@ -211,7 +242,9 @@ def test_escape_and_direction_characters_never_come_out_of_a_recording() -> None
     evil = "a\x1b[2Jb\x07\u202ec\x9b\ud800\nd"
     static = replace(frame(0).gpus[0].static, name=evil)
     process = replace(frame(0).processes[0], static=ProcessStatic(evil, evil, evil), mount=evil)
-    gpu = replace(frame(0).gpus[0], static=static, sm_lack=SmLack((evil,), evil), unavailable={evil: evil})
+    gpu = replace(
+        frame(0).gpus[0], static=static, sm_lack=SmLack((evil,), evil), unavailable={evil: evil}
+    )
     given = replace(
         frame(0), gpus=(gpu,), processes=(process,), notices=(evil,), machine=Machine(evil, evil, evil),
         events=(Event(T0, "mark", evil),), stale={evil: 1.0},
@@ -222,11 +255,16 @@ def test_escape_and_direction_characters_never_come_out_of_a_recording() -> None
         # The repr escapes exactly what a terminal would obey.
         assert repr(asdict(back)).count("a?[2Jb??c?? d") == 15 - (written is not given)
         assert "\\" not in repr(asdict(back))
-    assert clean_text("träin 訓練 🚀 ↳") == "träin 訓練 🚀 ↳" and clean_text("x" * 10_000) == "x" * 4096
+    assert (
+        clean_text("träin 訓練 🚀 ↳") == "träin 訓練 🚀 ↳"
+        and clean_text("x" * 10_000) == "x" * 4096
+    )
 
 
 def test_a_frame_of_more_processes_than_a_line_holds_is_cut() -> None:
-    full = replace(frame(0).processes[0], unavailable={f"key{n}": "not to be seen " * 40 for n in range(9)})
+    full = replace(
+        frame(0).processes[0], unavailable={f"key{n}": "not to be seen " * 40 for n in range(9)}
+    )
     given = replace(frame(0), processes=tuple(replace(full, pid=pid) for pid in range(5000)))
     assert max(map(len, lines_of(given))) < MOST_LINE_BYTES
     (back,) = read_back(given)
@@ -236,13 +274,25 @@ def test_a_frame_of_more_processes_than_a_line_holds_is_cut() -> None:
 def test_gaps_restarts_and_a_clock_set_back_are_events_of_the_frame_after() -> None:
     rebooted = Machine("node-17", "boot-2", "580.65")
     given = [frame(0), frame(3), frame(9), replace(frame(5)), replace(frame(6), machine=rebooted)]
-    texts = [[event.text for event in snapshot.events if event.kind == "gap"] for snapshot in read_back(*given)]
-    assert texts == [[], [], ["no data for 6 s"], ["the clock was set back by 4 s"], ["the machine was restarted"]]
+    texts = [
+        [event.text for event in snapshot.events if event.kind == "gap"]
+        for snapshot in read_back(*given)
+    ]
+    assert texts == [
+        [],
+        [],
+        ["no data for 6 s"],
+        ["the clock was set back by 4 s"],
+        ["the machine was restarted"],
+    ]
 
 
 def test_derived_events_are_never_fed_to_a_monitor() -> None:
     encoder, decoder = LineEncoder(), LineDecoder()
-    lines = [encoder.begin_member(frame(0)), *encoder.frame_lines(frame(0), [Event(T0, "throttle", "thermal", 1)])]
+    lines = [
+        encoder.begin_member(frame(0)),
+        *encoder.frame_lines(frame(0), [Event(T0, "throttle", "thermal", 1)]),
+    ]
     for line in lines[:-1]:
         decoder.feed(line)
     back = decoder.feed(lines[-1])
@@ -253,7 +303,9 @@ def test_a_run_is_read_back_and_its_secrets_are_masked_again() -> None:
     facts = RunFacts("python train.py --lr 0.1", 812.4, 137, "ab12")
     _, decoder = read_lines([*lines_of(frame(0)), encode_line(facts)])
     assert decoder.run == facts
-    _, decoder = read_lines([encode_line(RunFacts("python t.py --api-key Zq7xW9vK2mPl\x1b[31m", 1.0))])
+    _, decoder = read_lines(
+        [encode_line(RunFacts("python t.py --api-key Zq7xW9vK2mPl\x1b[31m", 1.0))]
+    )
     assert decoder.run is not None and decoder.run.exit_code is None
     assert "Zq7x" not in decoder.run.command and "\x1b" not in decoder.run.command
 
@@ -266,12 +318,18 @@ def test_a_run_is_read_back_and_its_secrets_are_masked_again() -> None:
     ],
 )  # fmt: skip
 def test_a_run_that_cannot_be_is_damage(wrong: dict[str, object]) -> None:
-    _, decoder = read_lines([json.dumps({"k": "run", "command": "x", "seconds": 1.0} | wrong).encode()])
+    _, decoder = read_lines(
+        [json.dumps({"k": "run", "command": "x", "seconds": 1.0} | wrong).encode()]
+    )
     assert decoder.run is None and decoder.damaged == 1
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "design" / "recording.md").read_text(encoding="utf-8")
-EXAMPLES = [line for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+EXAMPLES = [
+    line
+    for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+]
 
 
 def example(kind: str) -> dict[str, Any]:
@@ -279,7 +337,13 @@ def example(kind: str) -> dict[str, Any]:
 
 
 def test_every_kind_of_line_has_an_example_that_is_valid() -> None:
-    assert {json.loads(line)["k"] for line in EXAMPLES} == {"machine", "process", "frame", "event", "run"}
+    assert {json.loads(line)["k"] for line in EXAMPLES} == {
+        "machine",
+        "process",
+        "frame",
+        "event",
+        "run",
+    }
     for line in EXAMPLES:
         assert isinstance(decode_line(line.encode()), Line)
 

@@ -59,10 +59,13 @@ def test_the_golden_recordings_are_read(path: Path) -> None:
     assert len(found) == expected["frames"]
     last = found[-1]
     assert [last.t, last.interval_s, last.machine.hostname] == expected["last"]
-    assert [[g.static.uuid, g.util_pct, g.sm_active_pct, g.sm_source, g.mem_used_bytes] for g in last.gpus] == expected[
-        "gpus"
+    assert [
+        [g.static.uuid, g.util_pct, g.sm_active_pct, g.sm_source, g.mem_used_bytes]
+        for g in last.gpus
+    ] == expected["gpus"]
+    assert [[p.pid, p.role, p.static.command, p.run_pct] for p in last.processes] == expected[
+        "processes"
     ]
-    assert [[p.pid, p.role, p.static.command, p.run_pct] for p in last.processes] == expected["processes"]
     assert [[e.kind, e.text] for s in found for e in s.events] == expected["events"]
     assert dict(last.gpus[0].unavailable) == expected["unavailable"]
 

@@ -73,7 +73,9 @@ def test_values_at_the_very_thresholds_are_diagnosed_alike(
     assert_replay_shows_what_live_showed(course(phases, random.Random(seed)), path)
 
 
-def course(phases: list[tuple[int, float, float | None, float, float]], draw: random.Random) -> Iterator[Snapshot]:
+def course(
+    phases: list[tuple[int, float, float | None, float, float]], draw: random.Random
+) -> Iterator[Snapshot]:
     t = T0
     for length, util, sm, dram, run in phases:
         for _ in range(length):
@@ -83,7 +85,9 @@ def course(phases: list[tuple[int, float, float | None, float, float]], draw: ra
                 base.gpus[0], util_pct=util, sm_active_pct=sm, sm_source="none" if sm is None else "gpm",
                 dram_active_pct=dram,
             )  # fmt: skip
-            rows = tuple(replace(process, main_run_pct=run, run_pct=run) for process in base.processes)
+            rows = tuple(
+                replace(process, main_run_pct=run, run_pct=run) for process in base.processes
+            )
             yield replace(base, gpus=(gpu,), processes=rows)
 
 

@@ -76,7 +76,9 @@ def test_a_new_file_each_so_many_bytes_and_the_oldest_whole_ones_go(
     assert (folder / "notes.txt").exists()
 
 
-def test_a_file_that_another_recorder_writes_is_never_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_another_recorder_writes_is_never_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer_module, "_LEAST_FILE_BYTES", 8192)
     active = tmp_path / "node-17-20200101T000000Z-1.gputop.jsonl.gz"
     finished = tmp_path / "node-17-20200101T000001Z-1.gputop.jsonl.gz"
@@ -109,9 +111,13 @@ print(recorder.frames, recorder.error)
 """
 
 
-def test_a_full_disk_ends_the_recording_with_a_reason_and_keeps_what_was_written(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_recording_with_a_reason_and_keeps_what_was_written(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "r.jsonl.gz"
-    made = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=True
+    )
     count, _, error = made.stdout.strip().partition(" ")
     assert error.startswith(f"recording stopped: {path}: ")
     assert 0 < int(count) < 100
@@ -127,12 +133,21 @@ def test_a_recorder_takes_frames_and_events_and_ends_in_order(tmp_path: Path) ->
     recorder.event(Event(T0 + 3, "mark", "late"))
     recorder.close()
     recorder.offer(frame(9))
-    assert (recorder.error, recorder.frames, recorder.dropped, recorder.seconds) == (None, 3, 0, 2.0)
+    assert (recorder.error, recorder.frames, recorder.dropped, recorder.seconds) == (
+        None,
+        3,
+        0,
+        2.0,
+    )
     assert recorder.path is not None
     assert recorder.bytes_written == os.path.getsize(recorder.path)
     back = list(read_snapshots(recorder.path))
     assert [[event.text for event in s.events] for s in back] == [["early"], [], ["late"]]
-    assert [event.text for event in recorded_events(recorder.path)] == ["early", *["healthy"] * 3, "late"]
+    assert [event.text for event in recorded_events(recorder.path)] == [
+        "early",
+        *["healthy"] * 3,
+        "late",
+    ]
 
 
 def test_a_hung_disk_costs_frames_but_never_holds_the_one_who_offers(

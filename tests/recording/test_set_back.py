@@ -26,7 +26,9 @@ def recorded(path: Path, times: list[int]) -> str:
 @cache
 def _bytes_of(name: str, times: tuple[int, ...]) -> bytes:
     with TemporaryDirectory() as folder:
-        return file_of(Path(folder, name), (frame(t, gpus=1, processes=0) for t in times)).read_bytes()
+        return file_of(
+            Path(folder, name), (frame(t, gpus=1, processes=0) for t in times)
+        ).read_bytes()
 
 
 NAMES = ["r.jsonl.gz"]
@@ -46,16 +48,29 @@ def test_segments_are_found_where_the_clock_was_set_back(path: str) -> None:
     assert [(s.begin - T0, s.end - T0) for s in recording.segments] == [(0, 99), (40, 159)]
     assert (recording.begin - T0, recording.end - T0, recording.last_t - T0) == (0, 159, 159)
     assert seconds(recording.snapshots()) == A_THEN_B
-    gaps = [s.t - T0 for s in recording.snapshots() if any(event.kind == "gap" for event in s.events)]
+    gaps = [
+        s.t - T0 for s in recording.snapshots() if any(event.kind == "gap" for event in s.events)
+    ]
     assert gaps == [40]
     recording.close()
 
 
 @pytest.mark.parametrize(
     ("t", "segment", "found"),
-    [(-5, 0, 0), (0, 0, 0), (39.5, 0, 39), (40, 1, 40), (70.2, 1, 70), (99, 1, 99), (120, 1, 120), (500, 1, 159)],
+    [
+        (-5, 0, 0),
+        (0, 0, 0),
+        (39.5, 0, 39),
+        (40, 1, 40),
+        (70.2, 1, 70),
+        (99, 1, 99),
+        (120, 1, 120),
+        (500, 1, 159),
+    ],
 )
-def test_a_time_is_looked_up_in_the_segment_that_holds_it(path: str, t: float, segment: int, found: float) -> None:
+def test_a_time_is_looked_up_in_the_segment_that_holds_it(
+    path: str, t: float, segment: int, found: float
+) -> None:
     """Where two hold it, the later one counts: the clock was set back because it had been wrong."""
     recording = Recording(path)
     assert recording.segment_at(T0 + t) == segment
@@ -109,7 +124,9 @@ def test_a_replay_plays_every_segment_and_steps_back_over_the_seam(path: str) ->
     source.step(-1)
     assert polled(source) == [99]
     assert source.step(-10) is True
-    assert polled(source) == [89], "still where the clock ran wrong, though the time was recorded again later"
+    assert polled(source) == [89], (
+        "still where the clock ran wrong, though the time was recorded again later"
+    )
     source.seek(T0 + 80)
     assert polled(source) == [80]
     source.step(1)

@@ -20,7 +20,9 @@ SCRIPT = str(ROOT / "tests" / "support" / "interrupted.py")
 
 def _interrupted(at: int, environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
     command = [sys.executable, SCRIPT, str(at), sys.executable, "-m", "gputop", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -33,9 +35,14 @@ def environment(nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> dict[
 
 @pytest.mark.slow
 @pytest.mark.nvml
-@pytest.mark.parametrize("arguments", [("once", "--json"), ("--help",), ("record", "-o", "run.jsonl.gz")])
+@pytest.mark.parametrize(
+    "arguments", [("once", "--json"), ("--help",), ("record", "-o", "run.jsonl.gz")]
+)
 def test_ctrl_c_at_any_import_of_a_start_ends_it_without_a_word(
-    arguments: tuple[str, ...], environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ends = [_interrupted(at, environment, *arguments) for at in (1, 2, 3, 5, 10, 15, 25)]
@@ -48,7 +55,9 @@ def test_ctrl_c_at_any_import_of_a_start_ends_it_without_a_word(
 @pytest.mark.slow
 @pytest.mark.nvml
 @pytest.mark.parametrize("at", [1, 20, 60, 100, 150, 200, 300])
-def test_ctrl_c_at_any_import_of_the_screen_leaves_the_terminal_as_it_was(at: int, environment: dict[str, str]) -> None:
+def test_ctrl_c_at_any_import_of_the_screen_leaves_the_terminal_as_it_was(
+    at: int, environment: dict[str, str]
+) -> None:
     with PtyProgram(env=environment, within=(sys.executable, SCRIPT, str(at))) as program:
         program.end()
         assert program.status == INTERRUPTED
@@ -58,7 +67,9 @@ def test_ctrl_c_at_any_import_of_the_screen_leaves_the_terminal_as_it_was(at: in
         assert program.written.rfind(b"\x1b[?1049l") >= program.written.rfind(b"\x1b[?1049h")
 
 
-def test_only_pythons_own_way_of_ctrl_c_is_replaced_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_pythons_own_way_of_ctrl_c_is_replaced_and_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hook = sys.unraisablehook
     monkeypatch.setattr(sys, "unraisablehook", hook)
     found = signal.getsignal(signal.SIGINT)

@@ -82,12 +82,18 @@ class ScriptedSource:
         self.closed = True
 
 
-def run(tmp_path: Path, source: ScriptedSource, code: int = 0, target: str | None = None) -> JobResult:
+def run(
+    tmp_path: Path, source: ScriptedSource, code: int = 0, target: str | None = None
+) -> JobResult:
     return watched([sys.executable, "-c", JOB, str(tmp_path), str(code)], source, target=target)
 
 
 def watched(
-    command: list[str], source: ScriptedSource, *, target: str | None = None, relatives: RelativesOf = relatives_of
+    command: list[str],
+    source: ScriptedSource,
+    *,
+    target: str | None = None,
+    relatives: RelativesOf = relatives_of,
 ) -> JobResult:
     """A job watched as ``gputop run`` watches it, on a scripted source."""
     return run_job(command, Marked(source, at_once=True), relatives_of=relatives, target=target)
@@ -133,11 +139,17 @@ def test_a_descendant_of_the_job_counts_and_nobody_else(tmp_path: Path) -> None:
     def grandchild(pid: int) -> int:
         for child, parent, name in ((900001, pid, "sh"), (900002, 900001, "a) b")):
             (proc / str(child)).mkdir(parents=True, exist_ok=True)
-            (proc / str(child) / "stat").write_text(f"{child} ({name}) S {parent} {child} 1 0{' 0' * 14} 7 0 0")
+            (proc / str(child) / "stat").write_text(
+                f"{child} ({name}) S {parent} {child} 1 0{' 0' * 14} 7 0 0"
+            )
         return 900002
 
     command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
-    result = watched(command, ScriptedSource(tmp_path, grandchild), relatives=partial(relatives_of, proc=str(proc)))
+    result = watched(
+        command,
+        ScriptedSource(tmp_path, grandchild),
+        relatives=partial(relatives_of, proc=str(proc)),
+    )
     assert [gpu.index for gpu in result.report.gpus] == [1]
 
 
@@ -145,7 +157,9 @@ def test_a_job_without_a_gpu_says_so_and_records_nothing(tmp_path: Path) -> None
     result = run(tmp_path, ScriptedSource(tmp_path, lambda pid: 1), 0, str(tmp_path / "r.jsonl.gz"))
     assert result.path is None
     assert not (tmp_path / "r.jsonl.gz").exists()
-    assert f"the job used no GPU: nothing was recorded in {tmp_path}" in " ".join(report_text(result.report).split())
+    assert f"the job used no GPU: nothing was recorded in {tmp_path}" in " ".join(
+        report_text(result.report).split()
+    )
 
 
 def test_steps_after_the_last_snapshot_and_without_a_gpu_are_in_the_report(
@@ -158,14 +172,19 @@ def test_steps_after_the_last_snapshot_and_without_a_gpu_are_in_the_report(
         "from gputop.sources.step_socket import StepSender\n"
         "StepSender().send(StepRow(os.getpid(), None, None, 'x', 7, 0.7, 0.1, 0.1, 0.1, 0.1))\n"
     )
-    result = watched([sys.executable, "-c", announce + JOB, str(tmp_path), "0"], ScriptedSource(tmp_path, lambda _: 1))
+    result = watched(
+        [sys.executable, "-c", announce + JOB, str(tmp_path), "0"],
+        ScriptedSource(tmp_path, lambda _: 1),
+    )
     assert result.report.gpus == () and [run.steps for run in result.report.steps] == [7]
 
     class Late(ScriptedSource):
         def close(self) -> None:
             """As a job that announces its last steps and ends before anything else is measured."""
             sender = StepSender()
-            assert sender.send(StepRow(os.getpid(), None, None, "x", 9, 0.9, 0.1, 0.1, 0.1, 0.1)) >= 1
+            assert (
+                sender.send(StepRow(os.getpid(), None, None, "x", 9, 0.9, 0.1, 0.1, 0.1, 0.1)) >= 1
+            )
 
     source, path = Late(tmp_path), str(tmp_path / "late.jsonl.gz")
     source.interval_s = 0.01
@@ -199,7 +218,9 @@ def test_a_source_that_cannot_measure_does_not_keep_the_job_from_running(tmp_pat
     assert result.exit_code == 5
     assert "nothing was measured: no NVIDIA driver" in report_text(result.report)
     title = report_markdown(result.report).splitlines()[0]
-    assert title.startswith(f"# {sys.executable} -c") and title.endswith(" 5: no GPU time was judged")
+    assert title.startswith(f"# {sys.executable} -c") and title.endswith(
+        " 5: no GPU time was judged"
+    )
 
 
 def test_what_nobody_has_foreseen_ends_the_measuring_and_not_the_job(
@@ -208,7 +229,9 @@ def test_what_nobody_has_foreseen_ends_the_measuring_and_not_the_job(
     monkeypatch.setattr("gputop.monitor.Monitor.feed", lambda *_: 1 / 0)
     result = run(tmp_path, ScriptedSource(tmp_path), 5)
     assert result.exit_code == 5
-    assert "nothing more was measured: internal error: ZeroDivisionError" in report_text(result.report)
+    assert "nothing more was measured: internal error: ZeroDivisionError" in report_text(
+        result.report
+    )
 
 
 def test_the_exit_code_is_as_a_shell_gives_it(tmp_path: Path) -> None:
@@ -232,7 +255,9 @@ def test_a_recording_that_cannot_be_written_is_told_before_the_job_starts(tmp_pa
 def test_signal_handlers_are_as_they_were_afterwards(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     run(tmp_path, ScriptedSource(tmp_path))
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    assert [
+        signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ] == before
 
 
 COUNTING = """
@@ -258,7 +283,9 @@ AT_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 
 def test_ctrl_c_at_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", AT_A_TERMINAL, sys.executable, "-c", RUNNER, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
         assert process.stdin is not None and process.stdout is not None
         seen = b""
         while b"ready True" not in seen:
@@ -274,7 +301,9 @@ def test_ctrl_c_at_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
 
 def test_a_signal_to_gputop_is_passed_on_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUNNER, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
         assert process.stdout is not None
         seen = b""
         while not seen.endswith(b"\n"):
@@ -287,9 +316,15 @@ def test_a_signal_to_gputop_is_passed_on_once(tmp_path: Path) -> None:
 
 
 def test_the_job_has_our_standard_input_and_output_untouched(tmp_path: Path) -> None:
-    runner = RUNNER.replace('"-c", COUNTING', '"-c", "import sys; sys.stdout.write(sys.stdin.read()[::-1])"')
+    runner = RUNNER.replace(
+        '"-c", COUNTING', '"-c", "import sys; sys.stdout.write(sys.stdin.read()[::-1])"'
+    )
     made = subprocess.run(
-        [sys.executable, "-c", runner, str(tmp_path)], input="abc", capture_output=True, text=True, check=True
+        [sys.executable, "-c", runner, str(tmp_path)],
+        input="abc",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert made.stdout == "cbacode 0\n"
 
@@ -305,7 +340,9 @@ def test_a_headless_recording_ends_after_its_time_and_says_where_it_is(tmp_path:
     source = EndlessSource(tmp_path)
     source.interval_s = 0.01
     path = str(tmp_path / "r.jsonl.gz")
-    done = record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=0.1, started=told.append)
+    done = record(
+        Marked(source, at_once=True), path, stop=threading.Event(), seconds=0.1, started=told.append
+    )
     assert source.closed
     assert told in ([], [path])
     assert (done.path, done.error, done.dropped) == (path, None, 0)
@@ -335,18 +372,27 @@ def test_a_headless_recording_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     stop = threading.Event()
     source = EndlessSource(tmp_path)
     source.interval_s = 0.01
-    done = record(Marked(source, at_once=True), f"{tmp_path}/d/", stop=stop, started=lambda path: stop.set())
+    done = record(
+        Marked(source, at_once=True), f"{tmp_path}/d/", stop=stop, started=lambda path: stop.set()
+    )
     assert done.error is None and done.frames > 0
     assert done.path is not None and done.path.startswith(f"{tmp_path}/d/node-17-2026")
 
 
-def test_a_mark_that_comes_after_the_last_frame_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_that_comes_after_the_last_frame_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     source = EndlessSource(tmp_path)
     source.interval_s = 0.01
     monkeypatch.setattr(source, "close", lambda: sent.append(send_mark("the end", time.time())))
     sent: list[Sent] = []
-    done = record(Marked(source, at_once=True), str(tmp_path / "r.jsonl.gz"), stop=threading.Event(), seconds=1.0)
+    done = record(
+        Marked(source, at_once=True),
+        str(tmp_path / "r.jsonl.gz"),
+        stop=threading.Event(),
+        seconds=1.0,
+    )
     assert sent[0].reached >= 1
     assert done.path is not None
     events = [event.text for snapshot in read_snapshots(done.path) for event in snapshot.events]

@@ -23,7 +23,9 @@ FIRST_VERDICT = 15
 """By so many samples a replay has its first verdicts."""
 
 
-def recorded_from(path: Path, scenario: str, begin: int, end: int) -> list[tuple[GpuDiagnosis, ...]]:
+def recorded_from(
+    path: Path, scenario: str, begin: int, end: int
+) -> list[tuple[GpuDiagnosis, ...]]:
     """Watch a scenario from the start, record it from ``begin`` on; the live diagnoses of the recorded frames."""
     session, live = Session(Monitor(charts=False)), []
     for second in range(end):
@@ -42,7 +44,9 @@ def replayed(snapshots: Sequence[Snapshot]) -> list[tuple[GpuDiagnosis, ...]]:
 
 
 @pytest.mark.parametrize(("scenario", "begin"), [(IDLE, 330), (NO_TENSORS, 100)])
-def test_a_recording_begun_later_says_what_the_screen_said(tmp_path: Path, scenario: str, begin: int) -> None:
+def test_a_recording_begun_later_says_what_the_screen_said(
+    tmp_path: Path, scenario: str, begin: int
+) -> None:
     path = tmp_path / "later.gputop.jsonl.gz"
     live = recorded_from(path, scenario, begin, begin + 70)
     recording = Recording(str(path))
@@ -50,7 +54,9 @@ def test_a_recording_begun_later_says_what_the_screen_said(tmp_path: Path, scena
     recording.close()
     # How long the main thread has been in one wait is no part of what a recording knows of the time before it.
     said = [[(d.verdict, d.title, d.level, d.evidence[:1]) for d in at] for at in live]
-    assert [[(d.verdict, d.title, d.level, d.evidence[:1]) for d in at] for at in again][30:] == said[30:]
+    assert [[(d.verdict, d.title, d.level, d.evidence[:1]) for d in at] for at in again][
+        30:
+    ] == said[30:]
     assert [d.verdict for d in again[FIRST_VERDICT]] == [d.verdict for d in live[FIRST_VERDICT]]
 
 
@@ -67,7 +73,9 @@ def test_a_later_file_of_a_recording_knows_what_lasted_before_it(tmp_path: Path)
 
 def test_what_lasted_is_no_claim_about_a_gpu_that_works() -> None:
     def node(second: int, ongoing: tuple[OngoingConditions, ...] = ()) -> Snapshot:
-        return replace(snapshot_at(MOMENT + second, scenario="healthy", started=MOMENT), ongoing=ongoing)
+        return replace(
+            snapshot_at(MOMENT + second, scenario="healthy", started=MOMENT), ongoing=ongoing
+        )
 
     claimed = tuple(OngoingConditions(gpu, quiet_since=MOMENT - 4000.0) for gpu in range(8))
     frames = [node(0, claimed), *(node(second) for second in range(1, 60))]

@@ -11,12 +11,26 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.diagnosis.types import STATES
 from gputop.model.redaction import Redactor
-from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    Event,
+    GpuSample,
+    GpuStatic,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 from gputop.output.comparison import compare
 from gputop.output.comparison_document import compare_data, compare_document, compare_json
 from gputop.output.plain_document import plain
 from gputop.output.report_document import NO_TIME
-from gputop.output.report_text import report_as, report_data, report_json, report_markdown, report_text
+from gputop.output.report_text import (
+    report_as,
+    report_data,
+    report_json,
+    report_markdown,
+    report_text,
+)
 from gputop.report.job_report import ReportBuilder, report_recording, report_snapshots
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0, recorded
@@ -38,14 +52,18 @@ def moment(k: float, util: float = 90.0, sm: float | None = 85.0, **given: objec
 
 
 def test_states_add_up_to_the_time_that_was_watched() -> None:
-    report = report_snapshots([moment(k) for k in range(61)] + [moment(k, 95.0, 5.0) for k in range(61, 181)])
+    report = report_snapshots(
+        [moment(k) for k in range(61)] + [moment(k, 95.0, 5.0) for k in range(61, 181)]
+    )
     (gpu,) = report.gpus
     assert set(gpu.seconds) == set(STATES)
     assert sum(gpu.seconds.values()) == pytest.approx(180.0, abs=1.5)
     assert gpu.seconds["busy_not_working"] > 60
     assert report.time.all_s == pytest.approx(180.0, abs=1.5)
     assert gpu.util_pct == pytest.approx((60 * 90 + 120 * 95) / 180, abs=0.5)
-    assert gpu.efficiency_pct == pytest.approx(100 * (60 * 85 + 120 * 5) / (60 * 90 + 120 * 95), abs=1)
+    assert gpu.efficiency_pct == pytest.approx(
+        100 * (60 * 85 + 120 * 5) / (60 * 90 + 120 * 95), abs=1
+    )
 
 
 def test_a_clock_set_back_does_not_lose_the_time_before() -> None:
@@ -53,8 +71,12 @@ def test_a_clock_set_back_does_not_lose_the_time_before() -> None:
     assert sum(report.gpus[0].seconds.values()) == pytest.approx(199.0, abs=4.0)
 
 
-@pytest.mark.parametrize("seconds", [[5], [5, 5], [5, 5, 5, 5], [5, 4], [5, 4, 3, 2, 1], [5, 5, 4, 4]])
-def test_frames_between_which_no_time_passes_are_reported(seconds: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "seconds", [[5], [5, 5], [5, 5, 5, 5], [5, 4], [5, 4, 3, 2, 1], [5, 5, 4, 4]]
+)
+def test_frames_between_which_no_time_passes_are_reported(
+    seconds: list[int], tmp_path: Path
+) -> None:
     report = report_recording(str(recorded(tmp_path / "r.jsonl.gz", map(moment, seconds))))
     (gpu,) = report.gpus
     assert (report.frames, report.duration_s) == (len(seconds), 0.0)
@@ -67,7 +89,9 @@ def test_frames_between_which_no_time_passes_are_reported(seconds: list[int], tm
 
 
 def test_what_happened_after_a_clock_was_set_back_is_counted_by_the_time_that_had_passed() -> None:
-    report = report_snapshots([moment(k) for k in range(3600, 3700)] + [moment(k, 95.0, 5.0) for k in range(100)])
+    report = report_snapshots(
+        [moment(k) for k in range(3600, 3700)] + [moment(k, 95.0, 5.0) for k in range(100)]
+    )
     finding = next(f for f in report.findings if f.id.endswith(" A"))
     assert report.duration_s == 198.0
     assert 99.0 <= finding.first_after_s < 130.0
@@ -85,8 +109,12 @@ def test_energy_is_the_difference_of_the_counter_else_the_integral_of_power() ->
     assert seldom.gpus[0].energy_kwh == pytest.approx(360.0 * 2003 / 3.6e6)
     unknown = report_snapshots([moment(k, energy_j=None, power_w=None) for k in range(3)])
     assert (unknown.gpus[0].energy_kwh, unknown.gpus[0].energy_from) == (None, None)
-    again = report_snapshots([moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)])
-    assert again.gpus[0].energy_kwh == pytest.approx((3600 + 360) / 3.6e6), "a restart adds nothing negative"
+    again = report_snapshots(
+        [moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)]
+    )
+    assert again.gpus[0].energy_kwh == pytest.approx((3600 + 360) / 3.6e6), (
+        "a restart adds nothing negative"
+    )
 
 
 def test_what_was_not_measured_is_none_and_said() -> None:
@@ -112,7 +140,9 @@ def test_a_finding_says_how_long_since_when_and_what_to_do() -> None:
     assert "busy, not working" in text and "in 2 spells" in text and "What to change" in text
 
 
-def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_lost_by_cause() -> None:
+def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_lost_by_cause() -> (
+    None
+):
     talking = {"tensor_active_pct": 4.0, "dram_active_pct": 8.0, "nvlink_rx_bytes_per_s": 400e9}
     linked = replace(STATIC, nvlink_peak_bytes_per_s=450e9)
     waits = [moment(k, 96.0, 18.0, static=linked, **talking) for k in range(100)]
@@ -127,16 +157,22 @@ def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_lo
     text = report_text(report)
     assert "lost to communication" in text and "lost to small kernels" in text
     data = report_data(report)
-    assert sum(data["busy_not_working_s"].values()) == pytest.approx(data["state_s"]["busy_not_working"])
+    assert sum(data["busy_not_working_s"].values()) == pytest.approx(
+        data["state_s"]["busy_not_working"]
+    )
     assert data["gpus"][0]["busy_not_working_seconds"] == gpu.causes
     assert data["gpus"][0]["lost_seconds"] == gpu.lost
-    assert data["lost_share"] == pytest.approx(sum(gpu.lost.values()) / (199.0 - gpu.seconds["unmeasured"]))
+    assert data["lost_share"] == pytest.approx(
+        sum(gpu.lost.values()) / (199.0 - gpu.seconds["unmeasured"])
+    )
 
 
 def test_money_is_shown_only_at_the_readers_price_also_for_what_was_not_judged() -> None:
     snapshots = [moment(k) for k in range(61)]
     free = report_snapshots(snapshots)
-    assert "a GPU-hour" not in report_text(free) and all(row["cost"] is None for row in report_data(free)["time"])
+    assert "a GPU-hour" not in report_text(free) and all(
+        row["cost"] is None for row in report_data(free)["time"]
+    )
     priced = report_snapshots(snapshots, price=3.6)
     assert "at 3.6 a GPU-hour" in report_text(priced)
     rows = report_data(priced)["time"]
@@ -145,22 +181,32 @@ def test_money_is_shown_only_at_the_readers_price_also_for_what_was_not_judged()
 
 
 def test_a_file_of_two_hosts_names_both() -> None:
-    other = [replace(each, machine=replace(each.machine, hostname="node-18")) for each in map(moment, range(61, 120))]
+    other = [
+        replace(each, machine=replace(each.machine, hostname="node-18"))
+        for each in map(moment, range(61, 120))
+    ]
     report = report_snapshots([*map(moment, range(61)), *other])
     (head, *_) = report_text(report).splitlines()
     assert "on node-17, node-18, " in head and report_data(report)["host"] == "node-17"
 
 
 def test_marks_and_gaps_are_in_the_report() -> None:
-    mark = replace(moment(3), events=(Event(T0 + 3, "mark", "epoch 3"), Event(T0 + 3, "gap", "no data for 9 s")))
+    mark = replace(
+        moment(3),
+        events=(Event(T0 + 3, "mark", "epoch 3"), Event(T0 + 3, "gap", "no data for 9 s")),
+    )
     report = report_snapshots([moment(0), moment(1), mark])
     assert "epoch 3" in report_text(report)
     assert "1 gap in the recording" in report_text(report)
 
 
 def test_a_run_says_command_exit_code_and_that_no_gpu_was_used() -> None:
-    report = ReportBuilder().report(command="make", exit_code=2, run_s=75.2, notes=["the job used no GPU"])
-    assert report_text(report) == "gputop: make: ran 1 min 15 s, exit code 2\n  the job used no GPU\n"
+    report = ReportBuilder().report(
+        command="make", exit_code=2, run_s=75.2, notes=["the job used no GPU"]
+    )
+    assert (
+        report_text(report) == "gputop: make: ran 1 min 15 s, exit code 2\n  the job used no GPU\n"
+    )
     assert report_data(report)["exit_code"] == 2
     assert report_data(report)["lost_share"] is None
 
@@ -178,7 +224,9 @@ def test_a_report_takes_its_form_from_the_name() -> None:
 
 def test_a_recording_reports_what_its_frames_report(tmp_path: Path) -> None:
     snapshots = [moment(k, 95.0, 5.0) for k in range(90)]
-    assert report_recording(str(recorded(tmp_path / "r.jsonl.gz", snapshots))) == report_snapshots(snapshots)
+    assert report_recording(str(recorded(tmp_path / "r.jsonl.gz", snapshots))) == report_snapshots(
+        snapshots
+    )
 
 
 def test_a_fix_is_called_better_and_its_reverse_worse() -> None:
@@ -186,7 +234,12 @@ def test_a_fix_is_called_better_and_its_reverse_worse() -> None:
     fast = report_snapshots([moment(k) for k in range(240)])
     there, back = compare(slow, fast), compare(fast, slow)
     directions = {d.key: d.direction for d in there.differences}
-    assert directions["sm_pct"] == directions["efficiency_pct"] == directions["share.working"] == "better"
+    assert (
+        directions["sm_pct"]
+        == directions["efficiency_pct"]
+        == directions["share.working"]
+        == "better"
+    )
     assert directions["share.busy_not_working"] == "better"
     assert directions["power_w"] == "same"
     assert {d.key: d.direction for d in back.differences}["sm_pct"] == "worse"
@@ -220,12 +273,16 @@ def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_i
     assert main(["report", "demo", "healthy", "--html"]) == 0
     assert "node-17 (simulated):" in capsys.readouterr().out
     path = recorded(tmp_path / "r.jsonl", SimulatedSource("healthy").past(5.0))
-    assert report_recording(str(path), recording_filter=Redactor()).is_simulated, "nor is a recording a measurement"
+    assert report_recording(str(path), recording_filter=Redactor()).is_simulated, (
+        "nor is a recording a measurement"
+    )
 
 
 def test_a_short_recording_is_not_called_worse_for_what_was_not_judged() -> None:
     source = SimulatedSource("healthy", clock=lambda: T0)
-    compared = compare(report_snapshots(source.recent(300.0)), report_snapshots(source.recent(60.0)))
+    compared = compare(
+        report_snapshots(source.recent(300.0)), report_snapshots(source.recent(60.0))
+    )
     (working,) = (d for d in compared.differences if d.key == "share.working")
     assert (working.earlier, working.later, working.direction) == (100.0, 100.0, "same")
 
@@ -243,10 +300,14 @@ def test_a_gpu_that_mig_has_split_is_counted_as_its_instances() -> None:
     report = report_snapshots(SimulatedSource("mig", clock=lambda: T0).recent(120.0))
     assert [gpu.label for gpu in report.gpus] == ["0", "1/1/0", "2/2/0"]
     assert [gpu.label for gpu in report.counted] == ["1/1/0", "2/2/0"]
-    assert report.time.all_s == pytest.approx(2 * 3 / 7 * report.duration_s, rel=0.001), "two instances of 3 slices"
+    assert report.time.all_s == pytest.approx(2 * 3 / 7 * report.duration_s, rel=0.001), (
+        "two instances of 3 slices"
+    )
     assert report.time.unjudged_s < 0.15 * report.time.all_s
     priced = replace(report, price=7.0)
-    assert sum(row["cost"] for row in report_data(priced)["time"]) == pytest.approx(6.0 * report.duration_s / 3600.0)
+    assert sum(row["cost"] for row in report_data(priced)["time"]) == pytest.approx(
+        6.0 * report.duration_s / 3600.0
+    )
     assert "2 GPUs" in report_text(report) and "cannot be seen there" not in report_text(report)
 
 

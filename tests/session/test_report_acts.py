@@ -12,10 +12,22 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.config import ConfigError, load
 from gputop.model.serving import ServerRow
-from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    GpuSample,
+    GpuStatic,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 from gputop.model.steps import StepRow
 from gputop.output.comparison import compare
-from gputop.output.comparison_document import compare_data, compare_document, different_gpus, first_line
+from gputop.output.comparison_document import (
+    compare_data,
+    compare_document,
+    different_gpus,
+    first_line,
+)
 from gputop.output.plain_document import plain
 from gputop.output.report_document import money_line
 from gputop.output.report_html import report_html
@@ -46,7 +58,10 @@ def moments(
 ) -> list[Snapshot]:
     """A job that announces a step a second's worth of steps."""
     static = ProcessStatic(job_key="j")
-    held = tuple(ProcessSample(100 + i, 1, gpu=i, gpu_mem_bytes=held_gib * GIB, static=static) for i in range(gpus))
+    held = tuple(
+        ProcessSample(100 + i, 1, gpu=i, gpu_mem_bytes=held_gib * GIB, static=static)
+        for i in range(gpus)
+    )
     found = []
     for k in range(seconds):
         cards = tuple(
@@ -88,13 +103,18 @@ def demo(demo_shown: Pictured) -> JobReport:
 def test_the_first_line_of_a_comparison_is_what_became_of_the_step() -> None:
     before, after = job(120, step_s=0.0768), job(120, step_s=0.1169)
     assert first_line(compare(before, after)) == "slower: 76.8 → 116.9 ms a step (+52 %)"
-    assert plain(compare_document(compare(before, after))).splitlines()[0] == "slower: 76.8 → 116.9 ms a step (+52 %)"
+    assert (
+        plain(compare_document(compare(before, after))).splitlines()[0]
+        == "slower: 76.8 → 116.9 ms a step (+52 %)"
+    )
     assert first_line(compare(after, before)) == "faster: 116.9 → 76.8 ms a step (-34 %)"
     assert first_line(compare(before, before)) == "as fast: 76.8 → 76.8 ms a step (+0 %)"
     far = compare(job(120, step_s=0.9), job(120, step_s=2.0))
     assert first_line(far) == "slower: 900 ms → 2.00 s a step (+122 %)"
     data = compare_data(compare(before, after))
-    assert data["slower_pct"] == pytest.approx(52.2, abs=0.1) and data["headline"].startswith("slower")
+    assert data["slower_pct"] == pytest.approx(52.2, abs=0.1) and data["headline"].startswith(
+        "slower"
+    )
 
 
 def test_different_gpus_are_said_before_the_table() -> None:
@@ -109,10 +129,14 @@ def test_a_share_above_a_hundred_is_compared_as_it_is_shown() -> None:
     """Two counters read in a burst may give an efficiency of 150: it is no better than 100."""
     found = compare(job(60, util=90.0), job(60, util=60.0))
     (efficiency,) = [each for each in found.differences if each.key == "efficiency_pct"]
-    assert efficiency.later is not None and efficiency.later > 100.0 and efficiency.direction == "same"
+    assert (
+        efficiency.later is not None and efficiency.later > 100.0 and efficiency.direction == "same"
+    )
 
 
-def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipeline_fails_on_a_slower_step_and_only_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fast = str(recorded(tmp_path / "a.jsonl", moments(60, step_s=0.100)))
     slow = str(recorded(tmp_path / "b.jsonl", moments(60, step_s=0.104)))
     silent = str(recorded(tmp_path / "c.jsonl", moments(60)))
@@ -121,7 +145,21 @@ def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys:
     assert main(["compare", slow, fast, "--fail-on", "slower:0"]) == 0
     assert main(["compare", fast, fast, "--fail-on", "slower:0"]) == 0
     assert main(["compare", fast, slow, "--fail-on", "waste:5"]) == 0
-    assert main(["compare", fast, slow, "--html", "--fail-on", "slower:3", "-o", str(tmp_path / "c.html")]) == 1
+    assert (
+        main(
+            [
+                "compare",
+                fast,
+                slow,
+                "--html",
+                "--fail-on",
+                "slower:3",
+                "-o",
+                str(tmp_path / "c.html"),
+            ]
+        )
+        == 1
+    )
     capsys.readouterr()
     assert main(["compare", fast, silent, "--fail-on", "slower:5"]) == 3
     assert "cannot be told without the step of both" in capsys.readouterr().err
@@ -162,11 +200,20 @@ def test_a_comparison_says_which_runs_it_is_about_and_asks_where_that_is_not_cle
         out, err = capsys.readouterr()
         return status, out + err
 
-    sweep = str(recorded(tmp_path / "sweep.jsonl", several(("s.py", 0.1, 0), ("s.py", 0.05, 10), ("t.py", 0.2, 20))))
+    sweep = str(
+        recorded(
+            tmp_path / "sweep.jsonl",
+            several(("s.py", 0.1, 0), ("s.py", 0.05, 10), ("t.py", 0.2, 20)),
+        )
+    )
     one = str(recorded(tmp_path / "one.jsonl", several(("s.py", 0.12, 0))))
     other = str(recorded(tmp_path / "other.jsonl", several(("t.py", 0.2, 0))))
     status, line = said(sweep, one)
-    assert status == 2 and line.count("\n") == 1 and "3 runs: s.py#1 (1 rank, 100 ms a step, from " in line
+    assert (
+        status == 2
+        and line.count("\n") == 1
+        and "3 runs: s.py#1 (1 rank, 100 ms a step, from " in line
+    )
     assert all(label in line for label in ("s.py#2", "t.py", "--run"))
     for labels, first in (
         (("s.py#2", "s.py"), "slower: 50.0 → 120.0 ms"),
@@ -174,29 +221,47 @@ def test_a_comparison_says_which_runs_it_is_about_and_asks_where_that_is_not_cle
         (("t.py", "s.py"), "faster: 200 → 120 ms"),
     ):
         status, text = said(sweep, one, "--run", labels[0], "--run", labels[1])
-        assert status == 0 and text.startswith(first) and f"before: {labels[0]}, 1 rank" in text, text
+        assert status == 0 and text.startswith(first) and f"before: {labels[0]}, 1 rank" in text, (
+            text
+        )
     assert said(sweep, sweep, "--run", "t.py")[1].startswith("as fast: 200 → 200 ms")
     assert said(sweep, one, "--run", "s.py")[0] == 2, "two runs before have that name"
-    assert "no announced steps" in said(sweep, str(recorded(tmp_path / "x.jsonl", moments(60))), "--run", "t.py")[1]
+    assert (
+        "no announced steps"
+        in said(sweep, str(recorded(tmp_path / "x.jsonl", moments(60))), "--run", "t.py")[1]
+    )
     status, line = said(one, other)
     assert status == 2 and "two different jobs: s.py before, t.py after" in line
-    assert "--run s.py --run t.py" in line and said(one, other, "--run", "s.py", "--run", "t.py")[0] == 0
+    assert (
+        "--run s.py --run t.py" in line
+        and said(one, other, "--run", "s.py", "--run", "t.py")[0] == 0
+    )
     assert said(one, one, *["--run", "s.py"] * 3)[0] == 2
     silent = replace(report_recording(sweep), run="ff")
     assert [report.steps for report in reports_to_compare(silent, silent)] == [(), ()], (
         "steps of others are not its own"
     )
     text = report_text(report_recording(sweep))
-    assert "Steps (s.py#2): " in text and "on GPU 0" in text and text.index("s.py#1") < text.index("t.py")
+    assert (
+        "Steps (s.py#2): " in text
+        and "on GPU 0" in text
+        and text.index("s.py#1") < text.index("t.py")
+    )
 
 
 def test_what_a_server_served_is_compared_and_a_longer_queue_is_worse() -> None:
     def of(queue: float, *places: str) -> JobReport:
-        rows = tuple(ServerRow(place, "vllm", 30.0, 10.0, 1000.0 - 50.0 * queue, queue=queue) for place in places)
+        rows = tuple(
+            ServerRow(place, "vllm", 30.0, 10.0, 1000.0 - 50.0 * queue, queue=queue)
+            for place in places
+        )
         return report_snapshots(replace(each, servers=rows) for each in moments(60))
 
     found = {d.key: d for d in compare(of(1.0, "h:1"), of(4.0, "h:1")).differences}
-    assert (found["server_queue"].direction, found["server_tokens_per_s"].direction) == ("worse", "changed")
+    assert (found["server_queue"].direction, found["server_tokens_per_s"].direction) == (
+        "worse",
+        "changed",
+    )
     assert found["server_requests_per_s"].direction == "same"
     assert "served tokens 1/s" in plain(compare_document(compare(of(1.0, "h:1"), of(4.0, "h:1"))))
     two = {d.key: d for d in compare(of(1.0, "h:1"), of(4.0, "h:1", "h:2")).differences}
@@ -209,7 +274,9 @@ def test_what_a_server_served_is_compared_and_a_longer_queue_is_worse() -> None:
 def test_money_has_a_rate_a_day_and_names_what_was_not_judged(demo: JobReport) -> None:
     time = demo.time
     lost, unjudged = time.cost(time.lost_s), time.cost(time.unjudged_s)
-    assert lost is not None and unjudged is not None and unjudged > 0.0, "time that is not judged is paid for, too"
+    assert lost is not None and unjudged is not None and unjudged > 0.0, (
+        "time that is not judged is paid for, too"
+    )
     assert sum(row.cost or 0.0 for row in time.rows()) == pytest.approx(2.5 * time.all_s / 3600)
     assert f"{lost * 86400 / demo.duration_s:.2f} a day at this rate" in money_line(demo)
     assert "not judged: " in money_line(demo) and "at 2.5 a GPU-hour" in money_line(demo)
@@ -261,7 +328,10 @@ def test_a_price_is_a_number_wherever_it_is_set(tmp_path: Path) -> None:
 def test_a_recording_of_a_second_is_too_short_and_not_without_fault(tmp_path: Path) -> None:
     report = job(2, sm=8.0)
     for text in (report_text(report), report_markdown(report)):
-        assert "too short to judge: 2 samples in 1 s" in text.lower() and "nothing wrong" not in text.lower()
+        assert (
+            "too short to judge: 2 samples in 1 s" in text.lower()
+            and "nothing wrong" not in text.lower()
+        )
     assert "too short to judge" in report_html(pictured(moments(2, sm=8.0)))
     assert report_data(report)["too_short"].startswith("too short to judge")
     assert job(120).too_short == "" and "nothing wrong was seen" in report_text(job(120))
@@ -278,7 +348,9 @@ def test_a_folder_with_one_rotating_recording_is_reported_and_several_are_refuse
 ) -> None:
     for hour in range(2):
         begin = NOW + 3600 * hour
-        recorded(tmp_path / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin))
+        recorded(
+            tmp_path / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin)
+        )
     assert main(["report", str(tmp_path)]) == 0
     assert "of judged time" in capsys.readouterr().out, "the files of one process are one recording"
     recorded(tmp_path / "node-20260522T000000Z-78.gputop.jsonl.gz", moments(30))

@@ -62,7 +62,9 @@ def test_each_recording_begins_with_the_verdicts_that_stand_and_holds_what_came_
         assert len(events) > 1 and events[-1].text == "the end"
 
 
-def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_snapshot_on() -> None:
+def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_snapshot_on() -> (
+    None
+):
     session = Session(Monitor(charts=False))
     session.take(frame(0))
     session.take(frame(1))
@@ -76,7 +78,10 @@ def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_s
 
 def _earlier() -> list[OlderFrames]:
     """Nine frames, made when they are looked at."""
-    return [OlderFrames(frame(k).t, frame(k + 2).t, partial(list, map(frame, range(k, k + 3)))) for k in (0, 3, 6)]
+    return [
+        OlderFrames(frame(k).t, frame(k + 2).t, partial(list, map(frame, range(k, k + 3))))
+        for k in (0, 3, 6)
+    ]
 
 
 def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> None:
@@ -87,14 +92,17 @@ def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> 
         return [frame(k)]
 
     session = Session(
-        Monitor(charts=False), lambda: [OlderFrames(frame(k).t, frame(k).t, partial(make, k)) for k in range(9)]
+        Monitor(charts=False),
+        lambda: [OlderFrames(frame(k).t, frame(k).t, partial(make, k)) for k in range(9)],
     )
     session.take(frame(9))
     session.remember()
     past = session.past()
     assert past is not None
     assert (past.begin, made) == (frame(0).t, [])
-    assert [s.t for s in past.segment_frames(0, frame(7).t, frame(9).t)] == [frame(k).t for k in (7, 8, 9)]
+    assert [s.t for s in past.segment_frames(0, frame(7).t, frame(9).t)] == [
+        frame(k).t for k in (7, 8, 9)
+    ]
     assert min(made) >= 5
 
 
@@ -116,26 +124,37 @@ def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_sta
 KEPT = ("node", "hang", "memory_leak", "lost_gpu", "worker_restart", "step_time")
 
 
-@pytest.mark.parametrize("scenario", [pytest.param(n, marks=() if n in KEPT else pytest.mark.slow) for n in SCENARIOS])
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(n, marks=() if n in KEPT else pytest.mark.slow) for n in SCENARIOS]
+)
 def test_a_judgement_can_be_kept_and_gone_on_from(scenario: str) -> None:
     monitor, source = Monitor(1.0, charts=False), SimulatedSource(scenario, clock=lambda: T0)
     *before, now = source.past(45)
     for snapshot in before:
         monitor.feed(snapshot)
-    frames = [each.feed(now) for each in (Monitor(1.0, charts=False, after=monitor.judgement()), monitor)]
-    later, straight = [(f.diagnoses, f.findings, f.waste, f.steps, f.periods, f.look_first) for f in frames]
+    frames = [
+        each.feed(now) for each in (Monitor(1.0, charts=False, after=monitor.judgement()), monitor)
+    ]
+    later, straight = [
+        (f.diagnoses, f.findings, f.waste, f.steps, f.periods, f.look_first) for f in frames
+    ]
     assert later == straight
 
 
 STEP = StepRow(100, 0, 0, "train", 10, 1.0, *[0.1] * 4)
 
 
-def test_a_recording_keeps_its_interval_while_a_source_measures_more_often_and_loses_no_event(tmp_path: Path) -> None:
+def test_a_recording_keeps_its_interval_while_a_source_measures_more_often_and_loses_no_event(
+    tmp_path: Path,
+) -> None:
     session = Session(Monitor(charts=False))
     recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
     session.record(recorder)
     quarters = [replace(frame(0), t=T0 + 0.25 * n, interval_s=0.25) for n in range(11)]
-    marks = [replace(s, events=(Event(s.t, "mark", f"m{n}"),), steps=(STEP,)) for n, s in enumerate(quarters)]
+    marks = [
+        replace(s, events=(Event(s.t, "mark", f"m{n}"),), steps=(STEP,))
+        for n, s in enumerate(quarters)
+    ]
     for snapshot in [*marks, replace(frame(0), t=T0 + 3.5)]:
         session.take(snapshot)
     session.stop_recording()

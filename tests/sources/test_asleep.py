@@ -36,7 +36,9 @@ class Bus:
         for number in range(gpus):
             self.card(f"0000:{0x1A + number:02x}:00.0", control=control)
 
-    def card(self, address: str, vendor: int = 0x10DE, device: int = 0x2684, control: str = "auto") -> None:
+    def card(
+        self, address: str, vendor: int = 0x10DE, device: int = 0x2684, control: str = "auto"
+    ) -> None:
         folder = self.sys / "bus/pci/devices" / address
         (folder / "power").mkdir(parents=True)
         (folder / "class").write_text("0x030000\n")
@@ -56,7 +58,9 @@ class Bus:
 
 
 @pytest.mark.nvml
-def test_where_all_gpus_sleep_the_driver_is_not_even_opened(nvml_scenario: MakeScenario, tmp_path: Path) -> None:
+def test_where_all_gpus_sleep_the_driver_is_not_even_opened(
+    nvml_scenario: MakeScenario, tmp_path: Path
+) -> None:
     bus = Bus(tmp_path, 2)
     bus.sleeps(0)
     bus.sleeps(1)
@@ -66,7 +70,9 @@ def test_where_all_gpus_sleep_the_driver_is_not_even_opened(nvml_scenario: MakeS
     assert [gpu["asleep"] for gpu in run.last["gpus"]] == [True, True]
     assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [0, 1]
     assert "10de:2684" in run.gpu(0)["static"]["name"]
-    assert "leaves it so" in run.gpu(0)["unavailable"]["util_pct"] and run.gpu(0)["util_pct"] is None
+    assert (
+        "leaves it so" in run.gpu(0)["unavailable"]["util_pct"] and run.gpu(0)["util_pct"] is None
+    )
 
 
 @pytest.mark.nvml
@@ -81,7 +87,9 @@ def test_one_that_sleeps_is_not_asked_and_its_neighbour_is_measured(
     run = Run(scenario, "once", sys=str(bus.sys))
     assert (run.gpu(0)["asleep"], run.gpu(0)["lost_reason"]) == (True, None)
     assert run.gpu(1)["util_pct"] == 90.0 and run.gpu(1)["static"]["index"] == 1
-    assert "nvmlDeviceGetHandleByIndex" not in " ".join(scenario.calls()), "an index may mean any of them"
+    assert "nvmlDeviceGetHandleByIndex" not in " ".join(scenario.calls()), (
+        "an index may mean any of them"
+    )
 
 
 def is_asleep(snapshot: dict[str, Any]) -> bool:
@@ -123,7 +131,9 @@ def test_a_status_that_cannot_be_read_is_awake(tmp_path: Path, spoilt: str) -> N
     assert found == [1, 0]
 
 
-def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus_can_sleep(tmp_path: Path) -> None:
+def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus_can_sleep(
+    tmp_path: Path,
+) -> None:
     def after(seconds: float, control: str = "auto", *, lets_go: bool = True) -> bool:
         folder = tmp_path / f"{seconds}-{control}-{lets_go}"
         sleep = Sleep(str(Bus(folder, control=control).sys), lets_go=lets_go)
@@ -139,7 +149,11 @@ def test_nvml_is_let_go_after_five_minutes_without_a_program_and_only_where_gpus
 
 def asleep() -> GpuSample:
     why = "asleep: the kernel has switched this GPU off"
-    return GpuSample(GpuStatic(0, "PCI-0000:01:00.0", "NVIDIA GPU [10de:2684]"), sm_lack=SmLack((why,)), asleep=True)
+    return GpuSample(
+        GpuStatic(0, "PCI-0000:01:00.0", "NVIDIA GPU [10de:2684]"),
+        sm_lack=SmLack((why,)),
+        asleep=True,
+    )
 
 
 def test_a_sleeping_gpu_is_idle_for_sure_and_says_asleep() -> None:
@@ -173,10 +187,14 @@ def machine(tmp_path: Path) -> Callable[[], str]:
 
 
 def test_without_any_gpu_it_is_the_driver_or_the_container(machine: Callable[[], str]) -> None:
-    assert machine().endswith("install the driver, or start the container with GPUs (docker run --gpus all)")
+    assert machine().endswith(
+        "install the driver, or start the container with GPUs (docker run --gpus all)"
+    )
 
 
-def test_gpus_of_others_are_named_by_their_pci_ids(machine: Callable[[], str], tmp_path: Path) -> None:
+def test_gpus_of_others_are_named_by_their_pci_ids(
+    machine: Callable[[], str], tmp_path: Path
+) -> None:
     bus = Bus(tmp_path, gpus=0)
     bus.card("0000:00:02.0", vendor=0x8086, device=0xA7A0)
     bus.card("0000:03:00.0", vendor=0x1002, device=0x744C)

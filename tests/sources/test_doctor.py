@@ -65,7 +65,9 @@ def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., 
     scenario.gpus[2].set(encoder=2_147_483_632)
     report = doctor(scenario)
     parent, lost, refused, instance = report["gpus"]
-    assert {row["reason"] for row in parent["rungs"][:3]} == {"split into MIG instances: see each instance"}
+    assert {row["reason"] for row in parent["rungs"][:3]} == {
+        "split into MIG instances: see each instance"
+    }
     assert lost["lost_reason"]
     assert rows_of(instance)["gpm"]["ok"]
     first, *others = [problem for problem in report["problems"] if problem.startswith("GPU")]
@@ -103,24 +105,37 @@ def test_a_gpu_without_gpm_says_what_would_help_and_denied_counters_the_command_
     report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
     (gpu,) = report["gpus"]
     found = rows_of(gpu)
-    assert gpu["sm_source"] == "bound" and not found["gpm"]["ok"] and not found["dcgm-exporter"]["ok"]
+    assert (
+        gpu["sm_source"] == "bound" and not found["gpm"]["ok"] and not found["dcgm-exporter"]["ok"]
+    )
     assert "Ampere has no GPM counters" in found["gpm"]["reason"]
     assert "DCGM_FI_PROF_SM_ACTIVE" in found["dcgm-exporter"]["fix"]
     assert any("SM activity is not measured" in problem for problem in report["problems"])
-    assert counters_here(None, str(tmp_path), str(tmp_path))["missing"].startswith("no libnvperf_host.so")
-    denied = {**counters, "allowed": False, "advice": list(advice(Rights(True, False, True, False)))}
+    assert counters_here(None, str(tmp_path), str(tmp_path))["missing"].startswith(
+        "no libnvperf_host.so"
+    )
+    denied = {
+        **counters,
+        "allowed": False,
+        "advice": list(advice(Rights(True, False, True, False))),
+    }
     sample = GpuSample(GpuStatic(0, "GPU-0", "NVIDIA A100"), sm_source="bound")
     gpu["rungs"] = source_rows(sample, Exporter(), (), denied)
     report["counters"] = denied
     text = doctor_text(report)
-    assert "\ncounters\n  SM not measured: this driver lets only administrators read GPU counters.\n" in text
+    assert (
+        "\ncounters\n  SM not measured: this driver lets only administrators read GPU counters.\n"
+        in text
+    )
     assert f"    {WITH_PERFMON}\n" in text, "one line, to be copied"
 
 
 def test_a_card_s_health_is_a_problem() -> None:
     static = GpuStatic(3, "GPU-3", "NVIDIA H100 80GB HBM3")
     sick = GpuSample(static, sm_active_pct=80.0, remap_pending=True, ecc_uncorrected_volatile=1)
-    problems = gpu_problems(Snapshot(1.0, Machine("n1"), gpus=(sick, replace(sick, static=replace(static, index=4)))))
+    problems = gpu_problems(
+        Snapshot(1.0, Machine("n1"), gpus=(sick, replace(sick, static=replace(static, index=4))))
+    )
     assert problems == [
         "GPUs 3, 4: a row remap is pending: drain the node and reset the GPU",
         "GPUs 3, 4: 1 uncorrected memory error since the driver was loaded: nvidia-smi -q -d ECC,ROW_REMAPPER",

@@ -44,17 +44,25 @@ def _cpu(fake: FakeProc, busy: int, idle: int) -> None:
 
 
 def _pressure(fake: FakeProc, name: str, total_us: int) -> None:
-    fake.write(f"proc/pressure/{name}", f"some avg10=99.00 avg60=99.00 avg300=99.00 total={total_us}\nfull avg10=0\n")
+    fake.write(
+        f"proc/pressure/{name}",
+        f"some avg10=99.00 avg60=99.00 avg300=99.00 total={total_us}\nfull avg10=0\n",
+    )
 
 
 def _network(fake: FakeProc, interfaces: dict[str, tuple[int, int]]) -> None:
     lines = ["Inter-| Receive", " face |bytes packets"]
-    lines += [f"{name}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0" for name, (rx, tx) in interfaces.items()]
+    lines += [
+        f"{name}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0" for name, (rx, tx) in interfaces.items()
+    ]
     fake.write("proc/net/dev", "\n".join(lines) + "\n")
 
 
 def _disks(fake: FakeProc, sectors: dict[str, tuple[int, int]]) -> None:
-    lines = [f" 8 0 {name} 1 0 {read} 0 1 0 {written} 0 0 0 0" for name, (read, written) in sectors.items()]
+    lines = [
+        f" 8 0 {name} 1 0 {read} 0 1 0 {written} 0 0 0 0"
+        for name, (read, written) in sectors.items()
+    ]
     fake.write("proc/diskstats", "\n".join(lines) + "\n")
 
 
@@ -71,7 +79,14 @@ def test_the_first_reading_has_levels_but_no_rates(machine: FakeProc) -> None:
     assert sample.load1 == 1.25
     assert (sample.mem_total_bytes, sample.mem_used_bytes) == (16 * _GIB, 4 * _GIB)
     assert sample.swap_used_bytes == _GIB
-    for key in ("cpu_pct", "disk_read_bytes_per_s", "net_rx_bytes_per_s", "psi_cpu_pct", "psi_io_pct", "psi_mem_pct"):
+    for key in (
+        "cpu_pct",
+        "disk_read_bytes_per_s",
+        "net_rx_bytes_per_s",
+        "psi_cpu_pct",
+        "psi_io_pct",
+        "psi_mem_pct",
+    ):
         assert getattr(sample, key) is None
         assert sample.unavailable[key] == "needs two readings"
 
@@ -110,7 +125,15 @@ def test_each_disk_byte_is_counted_once(machine: FakeProc) -> None:
     (machine.sys / "block/md0/slaves/sda").mkdir()
     names = ("sda", "sda1", "dm-0", "md0", "loop0", "zram0")
     collector = _collector(machine)
-    _disks(machine, {**dict.fromkeys(names, (0, 0)), "nvme0n1": (0, 0), "nvme0c0n1": (0, 0), "nvme0c1n1": (0, 0)})
+    _disks(
+        machine,
+        {
+            **dict.fromkeys(names, (0, 0)),
+            "nvme0n1": (0, 0),
+            "nvme0c0n1": (0, 0),
+            "nvme0c1n1": (0, 0),
+        },
+    )
     collector.read(_T)
     paths = {"nvme0n1": (0, 3000), "nvme0c0n1": (600, 1000), "nvme0c1n1": (400, 2000)}
     _disks(machine, {**dict.fromkeys(names, (2000, 4000)), **paths})
@@ -119,7 +142,9 @@ def test_each_disk_byte_is_counted_once(machine: FakeProc) -> None:
     assert sample.disk_write_bytes_per_s == (4000 + 3000) * 512 / 2
 
 
-def test_network_counts_hardware_and_neither_loopback_nor_what_stands_on_it(machine: FakeProc) -> None:
+def test_network_counts_hardware_and_neither_loopback_nor_what_stands_on_it(
+    machine: FakeProc,
+) -> None:
     (machine.sys / "class/net/eth0/device").mkdir(parents=True)
     (machine.sys / "class/net/docker0").mkdir(parents=True)
     collector = _collector(machine)
@@ -141,7 +166,9 @@ def test_a_clock_that_steps_back_costs_one_pair_and_gives_no_false_rate(machine:
     assert collector.read(_T - 3599).psi_io_pct == 10.0
 
 
-def test_cores_are_those_that_affinity_and_the_cgroup_leave(machine: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_those_that_affinity_and_the_cgroup_leave(
+    machine: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     machine.group("")
     assert _collector(machine).read(_T).cpu_count == 16
@@ -166,13 +193,22 @@ def test_memory_is_the_cgroups_where_its_limit_is_lower(machine: FakeProc) -> No
     assert (sample.mem_total_bytes, sample.mem_used_bytes) == (8 * _GIB, 3 * _GIB)
 
 
-def test_an_empty_machine_gives_reasons_and_never_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_machine_gives_reasons_and_never_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake = FakeProc(tmp_path)
     monkeypatch.setattr(os, "getloadavg", _denied)
     collector = _collector(fake)
     for moment in (_T, _T + 3):
         sample = collector.read(moment)
-        for key in ("cpu_pct", "load1", "mem_used_bytes", "mem_total_bytes", "swap_used_bytes", "psi_mem_pct"):
+        for key in (
+            "cpu_pct",
+            "load1",
+            "mem_used_bytes",
+            "mem_total_bytes",
+            "swap_used_bytes",
+            "psi_mem_pct",
+        ):
             assert getattr(sample, key) is None
             assert sample.unavailable[key]
         assert "net/dev" in sample.unavailable["net_rx_bytes_per_s"]
@@ -228,7 +264,10 @@ def test_efa_counts_bytes_and_its_drops(tree: FabricTree) -> None:
     assert first.values["fabric_drops"] == 5
     tree.count(port, rx_bytes=4000, tx_bytes=2000, rx_drops=12, retrans_pkts=3)
     reading = collector.read(2.0)
-    assert (reading.values["fabric_rx_bytes_per_s"], reading.values["fabric_tx_bytes_per_s"]) == (2000.0, 1000.0)
+    assert (reading.values["fabric_rx_bytes_per_s"], reading.values["fabric_tx_bytes_per_s"]) == (
+        2000.0,
+        1000.0,
+    )
     assert (reading.values["fabric_drops"], reading.values["fabric_retransmits"]) == (12, 3)
     assert reading.values["fabric_link_errors"] is None
     assert reading.missing["fabric_link_errors"] == "the ports do not count this"
@@ -250,7 +289,9 @@ def test_a_counter_that_falls_is_a_gap_and_no_traffic(tree: FabricTree) -> None:
     assert reading.values["fabric_drops"] == 905
 
 
-def test_a_link_that_was_up_and_is_down_is_told_and_a_port_never_used_is_not(tree: FabricTree) -> None:
+def test_a_link_that_was_up_and_is_down_is_told_and_a_port_never_used_is_not(
+    tree: FabricTree,
+) -> None:
     used, spare, off = tree.mlx5(0), tree.mlx5(1), tree.mlx5(2)
     tree.count(used, port_rcv_data=7)
     tree.set(spare, state="1: DOWN", phys_state="2: Polling", rate="10 Gb/sec (4X SDR)")

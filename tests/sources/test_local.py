@@ -18,14 +18,35 @@ MakeScenario = Callable[..., Scenario]
 OFTEN = {"interval_s": 0.1}
 
 
-def test_a_chosen_gpu_has_the_librarys_exact_values_of_two_samples(nvml_scenario: MakeScenario) -> None:
+def test_a_chosen_gpu_has_the_librarys_exact_values_of_two_samples(
+    nvml_scenario: MakeScenario,
+) -> None:
     scenario = nvml_scenario(3)
     gpu = scenario.gpus[1]
-    gpu.set(util=97, mem_util=33, mem_used_bytes=61 * GIB + 12345, power_w=412.345, temp_c=71, sm_clock_mhz=1755)
-    gpu.set(mem_clock_mhz=2600, pcie_gen=4, pcie_width=8, pcie_tx_mib=123, pcie_rx_mib=4567, throttle=0x24)
-    gpu.set(ecc_uncorrected=17, ecc_corrected=140, ecc_uncorrected_volatile=2, ecc_corrected_volatile=5)
+    gpu.set(
+        util=97,
+        mem_util=33,
+        mem_used_bytes=61 * GIB + 12345,
+        power_w=412.345,
+        temp_c=71,
+        sm_clock_mhz=1755,
+    )
+    gpu.set(
+        mem_clock_mhz=2600,
+        pcie_gen=4,
+        pcie_width=8,
+        pcie_tx_mib=123,
+        pcie_rx_mib=4567,
+        throttle=0x24,
+    )
+    gpu.set(
+        ecc_uncorrected=17, ecc_corrected=140, ecc_uncorrected_volatile=2, ecc_corrected_volatile=5
+    )
     gpu.gpm[2] = 7.84
-    gpu.processes = [Process(os.getpid(), 3 * GIB + 1, sm=41), Process(os.getppid(), None, type="G")]
+    gpu.processes = [
+        Process(os.getpid(), 3 * GIB + 1, sm=41),
+        Process(os.getppid(), None, type="G"),
+    ]
     run = Run(scenario, "once", gpus=f"{uuid_of(1)},2")
     got = run.gpu(0)
     expected = {
@@ -45,11 +66,19 @@ def test_a_chosen_gpu_has_the_librarys_exact_values_of_two_samples(nvml_scenario
         "pci_bus_id": "00000000:1B:00.0", "driver": "570.86.15", "nvlink_peak_bytes_per_s": 18 * 26562e6,
         "mig_enabled": False, "mig_parent": None, "mig_instance": None, "unified_memory": None,
     }  # fmt: skip
-    own = {(p["pid"], p["type"]): p["gpu_mem_bytes"] for p in run.last["processes"] if p["role"] == "gpu"}
+    own = {
+        (p["pid"], p["type"]): p["gpu_mem_bytes"]
+        for p in run.last["processes"]
+        if p["role"] == "gpu"
+    }
     assert own == {(os.getpid(), "C"): 3 * GIB + 1, (os.getppid(), "G"): None}
     assert [gpu["static"]["index"] for gpu in run.last["gpus"]] == [1, 2]
     assert scenario.calls()["nvmlGpmSampleGet"] == 2 * 2
-    assert run.last["stale"] == {} and run.last["host"]["cpu_pct"] is not None and not run.end["textual"]
+    assert (
+        run.last["stale"] == {}
+        and run.last["host"]["cpu_pct"] is not None
+        and not run.end["textual"]
+    )
 
 
 def test_mig_instances_are_entries_of_their_own_and_every_absent_value_has_its_reason(
@@ -59,7 +88,9 @@ def test_mig_instances_are_entries_of_their_own_and_every_absent_value_has_its_r
     split(scenario.gpus[0], 0, 2)
     scenario.gpus[0].instances[1].gpm[2] = 61.0
     scenario.gpus[0].instances[1].processes = [Process(os.getpid(), GIB)]
-    scenario.gpus[1].set(power_w=None, fan=None, encoder=Failure(4), nvlink_links=0, gpm_supported=0)
+    scenario.gpus[1].set(
+        power_w=None, fan=None, encoder=Failure(4), nvlink_links=0, gpm_supported=0
+    )
     scenario.error("nvmlDeviceGetComputeRunningProcesses_v3", 4, gpu=1)
     run = Run(scenario, "once", dcgm_url="http://127.0.0.1:1/metrics")
     parent, refused, first, second = run.last["gpus"]
@@ -70,16 +101,22 @@ def test_mig_instances_are_entries_of_their_own_and_every_absent_value_has_its_r
     assert [g["static"]["mig_instance"] for g in (first, second)] == ["7/0", "8/0"]
     assert (first["static"]["sm_count"], second["sm_active_pct"]) == (16, 61.0)
     assert first["mem_total_bytes"] == 10 * GIB
-    assert [(p["pid"], p["gpu"]) for p in run.last["processes"] if p["role"] == "gpu"] == [(os.getpid(), 3)]
+    assert [(p["pid"], p["gpu"]) for p in run.last["processes"] if p["role"] == "gpu"] == [
+        (os.getpid(), 3)
+    ]
     assert (refused["sm_active_pct"], refused["sm_source"]) == (None, "bound")
-    assert any(notice.startswith("GPU 1: no process list: no permission") for notice in run.last["notices"])
+    assert any(
+        notice.startswith("GPU 1: no process list: no permission") for notice in run.last["notices"]
+    )
     for gpu in run.last["gpus"]:
         absent = {key for key in GPU_METRICS if gpu[key] is None}
         assert absent and absent == gpu["unavailable"].keys() - {"processes"}
         assert all(gpu["unavailable"].values())
 
 
-def test_an_xid_is_an_event_and_a_gpu_lost_while_running_leaves_the_others_alone(nvml_scenario: MakeScenario) -> None:
+def test_an_xid_is_an_event_and_a_gpu_lost_while_running_leaves_the_others_alone(
+    nvml_scenario: MakeScenario,
+) -> None:
     scenario = nvml_scenario(3)
     scenario.gpus[2].xids = [63, 94]
     scenario.error("*", 15, gpu=1, after=60)
@@ -93,7 +130,11 @@ def test_an_xid_is_an_event_and_a_gpu_lost_while_running_leaves_the_others_alone
     assert run.snapshots[0]["t"] <= since.pop() <= run.last["t"]
     assert [gpu["sm_active_pct"] for gpu in run.last["gpus"]] == [25.0, None, 25.0]
     events = [(e["kind"], e["gpu"], e["text"]) for s in run.snapshots for e in s["events"]]
-    assert sorted(events) == [("gpu_lost", 1, lost["lost_reason"]), ("xid", 2, "Xid 63"), ("xid", 2, "Xid 94")]
+    assert sorted(events) == [
+        ("gpu_lost", 1, lost["lost_reason"]),
+        ("xid", 2, "Xid 63"),
+        ("xid", 2, "Xid 94"),
+    ]
     assert [gpu["xid"] for gpu in run.last["gpus"]][::2] == [None, 94]
 
 
@@ -104,7 +145,10 @@ def test_a_hung_call_costs_one_gpu_and_gives_it_back(nvml_scenario: MakeScenario
     reasons = [s["gpus"][1]["lost_reason"] for s in run.snapshots]
     hung = [i for i, reason in enumerate(reasons) if reason]
     assert reasons[hung[0]].startswith("NVML call nvmlDeviceGetPowerUsage has not returned for")
-    assert "reset" not in lost_badge(reasons[hung[0]]).remedy and "for minutes" in lost_badge(reasons[hung[0]]).remedy
+    assert (
+        "reset" not in lost_badge(reasons[hung[0]]).remedy
+        and "for minutes" in lost_badge(reasons[hung[0]]).remedy
+    )
     assert len(hung) >= 2
     assert all(run.snapshots[i]["gpus"][2]["sm_active_pct"] == 25.0 for i in hung[1:])
     assert len({run.snapshots[i]["gpus"][1]["lost_since"] for i in hung}) == 1

@@ -33,11 +33,15 @@ PATIENCE_S = 5.0
 
 
 def scripted(
-    read_gpus: Callable[[int], GpusReading], read_host: Callable[..., Any], ask_seldom: Any = lambda _: None
+    read_gpus: Callable[[int], GpusReading],
+    read_host: Callable[..., Any],
+    ask_seldom: Any = lambda _: None,
 ) -> Any:
     """A machine's reader with these answers."""
     progress = NOTHING_READ
-    session = SimpleNamespace(ticket=1, close=lambda: None, supersede=lambda _: None, progress=lambda: progress)
+    session = SimpleNamespace(
+        ticket=1, close=lambda: None, supersede=lambda _: None, progress=lambda: progress
+    )
     reading = {"read_gpus": read_gpus, "read_host": read_host, "ask_seldom": ask_seldom}
     return SimpleNamespace(session=session, close_host=lambda: None, **reading)
 
@@ -71,7 +75,9 @@ def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_ans
     host_is_read: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr(MachineReader, "read_gpus", lambda *_: hangs.wait(PATIENCE_S) and GpusReading(1.0, (), ()))
+    monkeypatch.setattr(
+        MachineReader, "read_gpus", lambda *_: hangs.wait(PATIENCE_S) and GpusReading(1.0, (), ())
+    )
     monkeypatch.setattr(schedules, "SILENT_S", 0.0)
     source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
     try:
@@ -82,7 +88,9 @@ def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_ans
     assert not reading.complete and reading.snapshot.host.cpu_pct == 5.0
 
 
-def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_answered(host_is_read: None) -> None:
+def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_answered(
+    host_is_read: None,
+) -> None:
     """An answer may come while the driver is still asked for the rest of a reading."""
     sm = SmOptions("http://127.0.0.1:1/metrics")
     source = LocalSource(MachineOptions(interval_s=0.05, sm=sm), own_process=False)
@@ -106,7 +114,9 @@ def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_ans
     assert (reading.complete, reading.snapshot.notices) == (True, ("reading 3",))
 
 
-def test_values_of_a_driver_that_is_late_have_their_age(host_is_read: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_a_driver_that_is_late_have_their_age(
+    host_is_read: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(schedules, "LATE_S", 0.0)
     numbers, comes, seen = count(), threading.Event(), list[Snapshot]()
 
@@ -139,7 +149,9 @@ def test_values_of_a_driver_that_is_late_have_their_age(host_is_read: None, monk
 # What a command that looks once has when the driver is slow: all of it, or what is missing by name.
 
 CARDS = tuple(GpuStatic(i, f"GPU-{i}", "NVIDIA H100 80GB HBM3") for i in range(4))
-SAMPLE = GpuSample(CARDS[0], util_pct=90.0, sm_active_pct=20.0, sm_source="gpm", power_w=500.0, power_limit_w=700.0)
+SAMPLE = GpuSample(
+    CARDS[0], util_pct=90.0, sm_active_pct=20.0, sm_source="gpm", power_w=500.0, power_limit_w=700.0
+)
 SNAPSHOT = Snapshot(1.0, Machine("node"))
 
 
@@ -154,9 +166,13 @@ def under_way(
 
 
 def test_gpus_that_were_not_reached_are_named() -> None:
-    reading = incomplete(replace(SNAPSHOT, gpus=samples(0)), under_way(CARDS, samples(0)), 10.0, False)
+    reading = incomplete(
+        replace(SNAPSHOT, gpus=samples(0)), under_way(CARDS, samples(0)), 10.0, False
+    )
     assert (reading.complete, reading.has_measured) == (False, True)
-    assert [(gpu.index, gpu.reason) for gpu in reading.missing] == [(i, "not read within 10 s") for i in (1, 2, 3)]
+    assert [(gpu.index, gpu.reason) for gpu in reading.missing] == [
+        (i, "not read within 10 s") for i in (1, 2, 3)
+    ]
     assert reading.snapshot.notices == (
         "GPU 1-3: not read within 10 s, the driver answers slowly; --wait gives it longer",
     )
@@ -172,7 +188,9 @@ def test_a_gpu_that_hangs_is_missing_though_it_has_a_row() -> None:
 
 
 def test_a_single_reading_is_not_called_complete() -> None:
-    reading = incomplete(replace(SNAPSHOT, gpus=samples(0, 1)), under_way(CARDS[:2], samples(0, 1)), 10.0, True)
+    reading = incomplete(
+        replace(SNAPSHOT, gpus=samples(0, 1)), under_way(CARDS[:2], samples(0, 1)), 10.0, True
+    )
     assert (reading.complete, reading.missing) == (False, ())
     assert "need a second reading" in reading.snapshot.notices[0]
 
@@ -215,16 +233,24 @@ def test_one_sample_is_flagged_by_the_bounds_of_the_verdict(
     assert "busy_not_working" not in given
 
 
-def test_a_start_and_first_kernels_are_read_four_times_a_second_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_and_first_kernels_are_read_four_times_a_second_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     readers: Any = Readers(
-        MachineOptions(interval_s=1.0, is_quick=True), scripted(lambda _: NOTHING_READ, lambda *_: None), lambda: None
+        MachineOptions(interval_s=1.0, is_quick=True),
+        scripted(lambda _: NOTHING_READ, lambda *_: None),
+        lambda: None,
     )
     ticks: list[float] = []
     monkeypatch.setattr(readers, "_tick", ticks.append)
     for part in ("_worker", "_proc"):
-        setattr(readers, part, SimpleNamespace(ask=lambda: None, busy_since=None, turns=0, latest_at=0.0))
+        setattr(
+            readers,
+            part,
+            SimpleNamespace(ask=lambda: None, busy_since=None, turns=0, latest_at=0.0),
+        )
     readers.start()
     while now[0] < 30.0:
         readers._turn()

@@ -48,7 +48,10 @@ def test_a_mark_reaches_every_listener_in_order() -> None:
     assert send_mark("epoch 1", NOW) == Sent(2)
     assert send_mark("epoch 2", NOW + 1) == Sent(2)
     for listener in listeners:
-        assert listener.drain() == [Event(NOW, "mark", "epoch 1"), Event(NOW + 1, "mark", "epoch 2")]
+        assert listener.drain() == [
+            Event(NOW, "mark", "epoch 1"),
+            Event(NOW + 1, "mark", "epoch 2"),
+        ]
         assert listener.drain() == []
         listener.close()
     assert send_mark("epoch 3", NOW) == Sent(0)
@@ -64,7 +67,9 @@ def test_only_the_user_can_enter(places: list[str]) -> None:
 
 
 @pytest.mark.parametrize("fault", ["open to others", "a link", "a file"])
-def test_a_directory_that_is_not_the_users_own_is_passed_over(places: list[str], tmp_path: Path, fault: str) -> None:
+def test_a_directory_that_is_not_the_users_own_is_passed_over(
+    places: list[str], tmp_path: Path, fault: str
+) -> None:
     first = Path(places[0])
     if fault == "open to others":
         first.mkdir()
@@ -99,7 +104,8 @@ def test_what_is_sent_is_cleaned_and_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"x", b"[]", b'{"t":1}', b'{"t":"x","text":"a"}', b'{"t":NaN,"text":"a"}', b"[" * 8000]
+    "data",
+    [b"", b"x", b"[]", b'{"t":1}', b'{"t":"x","text":"a"}', b'{"t":NaN,"text":"a"}', b"[" * 8000],
 )
 def test_what_is_no_mark_is_ignored(places: list[str], data: bytes) -> None:
     listener = listening()
@@ -129,7 +135,10 @@ def test_a_mark_that_one_of_two_listeners_lost_is_an_error_and_says_whose(
     looks = listening()
     assert cli.main(["mark", "epoch", "3"]) == 1
     told = capsys.readouterr().err
-    assert told == f"gputop: the mark missed 1 of 2 listeners: process {os.getpid()} has too many marks waiting\n"
+    assert (
+        told
+        == f"gputop: the mark missed 1 of 2 listeners: process {os.getpid()} has too many marks waiting\n"
+    )
     full.drain()
     assert cli.main(["mark", "epoch", "4"]) == 0
     full.close()

@@ -29,7 +29,8 @@ def polled(source: RecordedSource) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "begin", [59.5, 250.0, *(pytest.param(begin, marks=pytest.mark.slow) for begin in (-5.0, 60.0, 199.0))]
+    "begin",
+    [59.5, 250.0, *(pytest.param(begin, marks=pytest.mark.slow) for begin in (-5.0, 60.0, 199.0))],
 )
 def test_reading_from_a_time_gives_what_reading_all_gives(path: str, begin: float) -> None:
     recording = Recording(path)
@@ -130,7 +131,9 @@ def stream(seconds: int, reading_every: int, **given: float) -> Iterator[Snapsho
             last = snapshot_of(k, **given)
             yield last
         else:
-            yield replace(last, t=T0 + k, repeats=("nvml",), stale={"nvml": float(k % reading_every)})
+            yield replace(
+                last, t=T0 + k, repeats=("nvml",), stale={"nvml": float(k % reading_every)}
+            )
 
 
 def test_repeats_are_no_samples_of_a_verdict() -> None:

@@ -12,7 +12,14 @@ GPUS = (
     GpuStatic(0, "GPU-aaaa1111-0", "H100", mig_enabled=True),
     GpuStatic(1, "GPU-aaaa2222-0", "H100"),
     GpuStatic(2, "GPU-bbbb3333-0", "H100"),
-    GpuStatic(3, "MIG-cccc", "H100 MIG 1g.10gb", mig_enabled=True, mig_parent="GPU-aaaa1111-0", mig_instance="7/0"),
+    GpuStatic(
+        3,
+        "MIG-cccc",
+        "H100 MIG 1g.10gb",
+        mig_enabled=True,
+        mig_parent="GPU-aaaa1111-0",
+        mig_instance="7/0",
+    ),
 )
 
 
@@ -75,7 +82,9 @@ def test_an_unknown_gpu_is_named_beside_what_exists(spec: str, message: str) -> 
         ("NoDevFiles", ()),
     ],
 )
-def test_visible_devices_stop_at_the_first_invalid_entry_as_cuda_does(value: str, positions: tuple[int, ...]) -> None:
+def test_visible_devices_stop_at_the_first_invalid_entry_as_cuda_does(
+    value: str, positions: tuple[int, ...]
+) -> None:
     assert choose(GPUS, None, value) == positions
 
 

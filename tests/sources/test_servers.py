@@ -14,7 +14,14 @@ from gputop.diagnosis.host_activity import serving_on
 from gputop.model.redaction import Redactor
 from gputop.model.server_words import bounds, server_lines
 from gputop.model.serving import ServerRow, checked_server
-from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    GpuSample,
+    GpuStatic,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 from gputop.model.source import UsageError
 from gputop.monitor import Monitor
 from gputop.output.report_text import report_data, report_text
@@ -44,7 +51,9 @@ def buckets(name: str, edges: tuple[float, ...], times: dict[float, int], labels
     return "\n".join([*lines, f"{name}_count{{{labels}}} {float(sum(times.values()))}"]) + "\n"
 
 
-def vllm(requests: int, tokens: int, first: dict[float, int], between: dict[float, int], waiting: int = 3) -> str:
+def vllm(
+    requests: int, tokens: int, first: dict[float, int], between: dict[float, int], waiting: int = 3
+) -> str:
     labels = 'engine="0",model_name="meta-llama/Llama-3.1-8B-Instruct"'
     rows = {
         "num_requests_running": 8.0, "num_requests_waiting": waiting, "kv_cache_usage_perc": 0.41,
@@ -79,14 +88,19 @@ def sglang(requests: int, tokens: int, first: dict[float, int]) -> str:
 
 
 def triton(requests: int, first_ms: dict[float, int] | None = None) -> str:
-    page = "# HELP nv_inference_request_success Number of successful inference requests, all batch sizes\n"
+    page = (
+        "# HELP nv_inference_request_success Number of successful inference requests, all batch "
+        "sizes\n"
+    )
     for model in ("bert", "resnet"):
         page += f'nv_inference_request_success{{model="{model}",version="1"}} {requests}\n'
         page += f'nv_inference_pending_request_count{{model="{model}",version="1"}} 2\n'
         page += f'nv_inference_queue_duration_us{{model="{model}",version="1"}} 118\n'
     if first_ms is not None:
         edges = (100.0, 500.0, 2000.0, 5000.0)
-        page += buckets("nv_inference_first_response_histogram_ms", edges, first_ms, 'model="bert",version="1"')
+        page += buckets(
+            "nv_inference_first_response_histogram_ms", edges, first_ms, 'model="bert",version="1"'
+        )
     return page
 
 
@@ -95,7 +109,9 @@ def tgi(requests: int, tokens: int) -> str:
         "# TYPE tgi_request_count counter\ntgi_request_count 900\n# TYPE tgi_request_success counter\n"
         f'tgi_request_success{{method="batch"}} 0\ntgi_request_success{{method="stream"}} {requests}\n'
         "# TYPE tgi_queue_size gauge\ntgi_queue_size 11\ntgi_batch_current_size 6\n"
-        + buckets("tgi_request_mean_time_per_token_duration", (0.01, 0.02), {0.015: requests}, 'kind="x"')
+        + buckets(
+            "tgi_request_mean_time_per_token_duration", (0.01, 0.02), {0.015: requests}, 'kind="x"'
+        )
         + f"tgi_request_generated_tokens_sum {tokens}\ntgi_request_generated_tokens_count {requests}\n"
         + f"tgi_request_input_length_sum {3 * tokens}\n"
     )
@@ -112,14 +128,20 @@ def test_vllm_gives_rates_queue_and_quantiles_of_the_time_between_two_pages_alon
         vllm(1120, 64_300, {30.0: 1000, 0.3: 100, 1.7: 20}, {3.0: 50_000, 0.02: 14_200, 0.31: 100}),
     )
     assert (row.kind, row.window_s, row.error) == ("vllm", 10.0, None)
-    assert (row.requests_per_s, row.tokens_per_s, row.prompt_tokens_per_s) == (12.0, 1430.0, 14_300.0)
+    assert (row.requests_per_s, row.tokens_per_s, row.prompt_tokens_per_s) == (
+        12.0,
+        1430.0,
+        14_300.0,
+    )
     assert (row.queue, row.running) == (3.0, 8.0)
     assert (row.first_token_p50_s, row.first_token_p99_s) == ((0.25, 0.5), (1.0, 2.5))
     assert (row.between_tokens_p50_s, row.between_tokens_p99_s) == ((0.01, 0.025), (0.01, 0.025))
     assert "first_token_p50_s" not in row.unavailable and row.first_response_p50_s is None
 
 
-def test_memory_for_requests_is_read_by_the_names_of_each_server_and_of_its_fullest_engine() -> None:
+def test_memory_for_requests_is_read_by_the_names_of_each_server_and_of_its_fullest_engine() -> (
+    None
+):
     vllm_page = (
         'vllm:{fill}{{engine="0"}} 0.25\nvllm:{fill}{{engine="1"}} 0.985\nvllm:num_preemptions_total {preempted}\n'
         "vllm:prefix_cache_queries_total {asked}\nvllm:prefix_cache_hits_total {hit}\n"
@@ -137,32 +159,50 @@ def test_memory_for_requests_is_read_by_the_names_of_each_server_and_of_its_full
     row = row_of(sglang_page.format(1000, 0, 1), sglang_page.format(2000, 600, 11))
     assert (row.kv_cache_pct, row.preemptions_per_s, row.prefix_hit_pct) == (50.0, 1.0, 60.0)
     block = 'nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="{}",model="tensorrt_llm",version="1"}} {}\n'
-    request = 'nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="{}",version="1"}} {}\n'
+    request = (
+        'nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="{}",version="1"}} {}\n'
+    )
     row = row_of(triton(1) + block.format("used", 410) + block.format("fraction", 0.75)
                  + request.format("waiting", 9) + request.format("scheduled", 5))  # fmt: skip
     assert (row.kv_cache_pct, row.queue, row.running) == (75.0, 9.0, 5.0)
     row = row_of(tgi(1, 0), tgi(2, 0))
-    assert row.kv_cache_pct is None and row.unavailable["kv_cache_pct"] == "this TGI does not publish it"
-    assert "preemptions, prefix hits, KV cache: this TGI does not publish it" in server_lines(row)[-1]
+    assert (
+        row.kv_cache_pct is None
+        and row.unavailable["kv_cache_pct"] == "this TGI does not publish it"
+    )
+    assert (
+        "preemptions, prefix hits, KV cache: this TGI does not publish it" in server_lines(row)[-1]
+    )
     idle = row_of(vllm(1, 1, {}, {}) + vllm_page.format(fill="x", preempted=0, asked=5, hit=0))
     assert idle.prefix_hit_pct is None and "two readings" in idle.unavailable["prefix_hit_pct"]
 
 
-def test_a_server_that_counts_when_requests_end_is_never_told_to_generate_nothing_while_they_run() -> None:
-    page = "sglang:num_running_reqs {0}\nsglang:gen_throughput {1}\nsglang:generation_tokens_total {2}\n"
+def test_a_server_that_counts_when_requests_end_is_never_told_to_generate_nothing_while_they_run() -> (
+    None
+):
+    page = (
+        "sglang:num_running_reqs {0}\nsglang:gen_throughput {1}\nsglang:generation_tokens_total "
+        "{2}\n"
+    )
     window = ServerWindow("h:1")
     pages = [(4, 80.0, 0)] * 8 + [(4, 80.0, 2400), (0, 80.0, 2400), (0, 80.0, 2400)]
     rows = [window.add(float(t), read_page(page.format(*values))) for t, values in enumerate(pages)]
     assert [row.tokens_per_s for row in rows[:9]] == [None, *[80.0] * 8]
-    assert rows[-1].tokens_per_s == pytest.approx(80.0 * 8 / 10), "its rate stays where it was when nothing runs"
+    assert rows[-1].tokens_per_s == pytest.approx(80.0 * 8 / 10), (
+        "its rate stays where it was when nothing runs"
+    )
     for kind in (tgi(5, 400), page.format(4, 0.0, 400)):
         row = row_of(kind, kind)
-        assert row.tokens_per_s is None and row.unavailable["tokens_per_s"].endswith("when their request ends")
+        assert row.tokens_per_s is None and row.unavailable["tokens_per_s"].endswith(
+            "when their request ends"
+        )
     idle = tgi(5, 400).replace("tgi_batch_current_size 6", "tgi_batch_current_size 0")
     assert row_of(idle, idle).tokens_per_s == 0.0
 
 
-def test_sglang_is_read_once_for_ranks_that_share_a_request_and_the_queue_is_the_sum_over_priorities() -> None:
+def test_sglang_is_read_once_for_ranks_that_share_a_request_and_the_queue_is_the_sum_over_priorities() -> (
+    None
+):
     row = row_of(sglang(100, 1000, {0.3: 100}), sglang(140, 3000, {0.3: 139, 900.0: 1}))
     assert (row.kind, row.requests_per_s, row.tokens_per_s) == ("sglang", 4.0, 200.0)
     assert (row.queue, row.running) == (5.0, 4.0)
@@ -175,7 +215,9 @@ def test_triton_counts_over_its_models_and_its_first_response_is_not_called_a_fi
     assert (row.kind, row.requests_per_s, row.queue) == ("triton", 10.0, 4.0)
     assert row.first_token_p99_s is None and row.first_response_p99_s == (0.5, 2.0)
     assert "first response" in row.unavailable["first_token_p99_s"]
-    assert row.tokens_per_s is None and row.unavailable["tokens_per_s"] == "Triton does not count them"
+    assert (
+        row.tokens_per_s is None and row.unavailable["tokens_per_s"] == "Triton does not count them"
+    )
     plain = row_of(triton(50), triton(100))
     assert plain.first_response_p50_s is None
     assert "histogram_latencies=true" in plain.unavailable["first_response_p50_s"]
@@ -183,7 +225,12 @@ def test_triton_counts_over_its_models_and_its_first_response_is_not_called_a_fi
 
 def test_tgi_gives_tokens_and_queue_and_says_that_it_does_not_time_the_first_token() -> None:
     row = row_of(tgi(100, 4000), tgi(150, 9000))
-    assert (row.kind, row.requests_per_s, row.tokens_per_s, row.prompt_tokens_per_s) == ("tgi", 5.0, 500.0, 1500.0)
+    assert (row.kind, row.requests_per_s, row.tokens_per_s, row.prompt_tokens_per_s) == (
+        "tgi",
+        5.0,
+        500.0,
+        1500.0,
+    )
     assert (row.queue, row.running) == (11.0, 6.0)
     assert row.first_token_p50_s is None and "does not time" in row.unavailable["first_token_p50_s"]
     assert row.between_tokens_p50_s is None and "prompt" in row.unavailable["between_tokens_p50_s"]
@@ -314,18 +361,28 @@ def test_a_server_that_redirects_a_wrong_one_and_none_each_cost_one_line() -> No
     assert "refused" in (watched(f"http://127.0.0.1:{port}/metrics").error or "").lower()
 
 
-def moment(k: int, rows: tuple[ServerRow, ...], servers: tuple[str | None, ...] = ("vllm", None)) -> Snapshot:
+def moment(
+    k: int, rows: tuple[ServerRow, ...], servers: tuple[str | None, ...] = ("vllm", None)
+) -> Snapshot:
     gpus = tuple(
-        GpuSample(GpuStatic(i, f"GPU-{i}", "NVIDIA H100 80GB HBM3"), util_pct=90.0, sm_active_pct=70.0, sm_source="gpm")
+        GpuSample(
+            GpuStatic(i, f"GPU-{i}", "NVIDIA H100 80GB HBM3"),
+            util_pct=90.0,
+            sm_active_pct=70.0,
+            sm_source="gpm",
+        )
         for i in range(len(servers))
     )
     held = tuple(
-        ProcessSample(100 + i, 1, gpu=i, static=ProcessStatic(server=server)) for i, server in enumerate(servers)
+        ProcessSample(100 + i, 1, gpu=i, static=ProcessStatic(server=server))
+        for i, server in enumerate(servers)
     )
     return Snapshot(NOW + k, Machine("node"), gpus, held, servers=rows)
 
 
-ROW = ServerRow("localhost:8000", "vllm", 30.0, 12.0, 1430.0, 14_000.0, 3.0, 8.0, (0.25, 0.5), (1.0, 2.5))
+ROW = ServerRow(
+    "localhost:8000", "vllm", 30.0, 12.0, 1430.0, 14_000.0, 3.0, 8.0, (0.25, 0.5), (1.0, 2.5)
+)
 
 
 def test_a_servers_figures_stand_at_the_gpus_that_its_program_runs_on() -> None:
@@ -336,9 +393,17 @@ def test_a_servers_figures_stand_at_the_gpus_that_its_program_runs_on() -> None:
     assert step_words(frame, shown.gpus[0]) == words and step_words(frame, shown.gpus[1]) == ""
     assert step_words(frame, shown.gpus[0], 24) == "1430 tokens/s, queue 3"
     full = moment(0, (replace(ROW, kv_cache_pct=98.6, preemptions_per_s=0.4),))
-    assert step_words(Monitor().feed(full), full.gpus[0]) == f"{words}, KV cache 99 %, 0.40 preemptions/s"
-    assert step_words(Monitor().feed(full), full.gpus[0], 39) == "1430 tokens/s, queue 3, KV cache 99 %"
-    painted = "\n".join("".join(text for text, _ in row) for row in main_screen(frame, View(), 160, 48).rows)
+    assert (
+        step_words(Monitor().feed(full), full.gpus[0])
+        == f"{words}, KV cache 99 %, 0.40 preemptions/s"
+    )
+    assert (
+        step_words(Monitor().feed(full), full.gpus[0], 39)
+        == "1430 tokens/s, queue 3, KV cache 99 %"
+    )
+    painted = "\n".join(
+        "".join(text for text, _ in row) for row in main_screen(frame, View(), 160, 48).rows
+    )
     assert "1430 tokens/s" in painted
 
 
@@ -370,27 +435,37 @@ def test_a_row_that_cannot_be_is_damage(wrong: object) -> None:
 
 
 def test_text_from_a_server_is_made_harmless() -> None:
-    row = checked_server(ServerRow("h\x1b[2J", error="no\x07", unavailable={"queue": "a\x1b", "made_up": "x"}))
+    row = checked_server(
+        ServerRow("h\x1b[2J", error="no\x07", unavailable={"queue": "a\x1b", "made_up": "x"})
+    )
     assert row is not None and "\x1b" not in row.place + (row.error or "") + str(row.unavailable)
     assert "made_up" not in row.unavailable
 
 
 def test_a_redacted_snapshot_names_no_host_of_a_server() -> None:
-    shown = Redactor().snapshot(moment(0, (replace(ROW, place="gpu-secret-7:8000", error="gpu-secret-7: refused"),)))
+    shown = Redactor().snapshot(
+        moment(0, (replace(ROW, place="gpu-secret-7:8000", error="gpu-secret-7: refused"),))
+    )
     assert "secret" not in str(shown.servers) and shown.servers[0].place.endswith(":8000")
 
 
 def test_a_report_tells_what_was_served_and_how_long_the_server_was_silent() -> None:
-    late = replace(ROW, requests_per_s=4.0, queue=9.0, first_token_p99_s=(5.0, 7.5), kv_cache_pct=99.0)
+    late = replace(
+        ROW, requests_per_s=4.0, queue=9.0, first_token_p99_s=(5.0, 7.5), kv_cache_pct=99.0
+    )
     silent = ServerRow("localhost:8000", "vllm", error="timed out")
-    report = report_snapshots(moment(k, (silent if k < 10 else late if k < 20 else ROW,)) for k in range(60))
+    report = report_snapshots(
+        moment(k, (silent if k < 10 else late if k < 20 else ROW,)) for k in range(60)
+    )
     (served,) = report.servers
     assert (served.seconds, served.silent_s, served.queue_max) == (50.0, 10.0, 9.0)
     assert served.requests_per_s == pytest.approx((10 * 4 + 40 * 12) / 50)
     assert (served.first_token_p50_s, served.first_token_p99_s) == ((0.25, 0.5), (5.0, 7.5))
     text = report_text(report)
     assert "Server vLLM localhost:8000: 10.4 requests/s, 1430 tokens/s" in text
-    assert "p99 at worst 5-7.5 s" in " ".join(text.split()) and "silent for 10 s: timed out" in " ".join(text.split())
+    assert "p99 at worst 5-7.5 s" in " ".join(
+        text.split()
+    ) and "silent for 10 s: timed out" in " ".join(text.split())
     assert "KV cache 99 %, at most 99 %" in " ".join(text.split())
     assert report_data(report)["servers"][0]["queue_max"] == 9.0
 
@@ -403,9 +478,16 @@ def test_another_machine_on_the_command_line_is_refused_in_one_line() -> None:
 def test_a_server_whose_gpus_cannot_be_told_stands_at_the_host_with_its_address() -> None:
     other = replace(ROW, place="localhost:8001", tokens_per_s=77.0)
     frame = Monitor().feed(moment(0, (ROW, other)))
-    painted = "\n".join("".join(text for text, _ in row) for row in main_screen(frame, View(), 160, 48).rows)
+    painted = "\n".join(
+        "".join(text for text, _ in row) for row in main_screen(frame, View(), 160, 48).rows
+    )
     host = next(line for line in painted.splitlines() if line.startswith("  cpu "))
-    assert "vLLM localhost:8000: 12.0 requests/s, 1430 tokens/s" in host and "1 more in `gputop once`" in host
+    assert (
+        "vLLM localhost:8000: 12.0 requests/s, 1430 tokens/s" in host
+        and "1 more in `gputop once`" in host
+    )
     assert painted.count("1430 tokens/s") == 1
     narrow = main_screen(frame, View(), 60, 48)
-    assert "tokens/s" not in "".join(text for row in narrow.rows for text, _ in row), "never without its server"
+    assert "tokens/s" not in "".join(text for row in narrow.rows for text, _ in row), (
+        "never without its server"
+    )

@@ -16,7 +16,9 @@ from tests.support.expected_verdicts import EXPECTED
 
 STARTED = 1_780_000_000.0
 NAMES = tuple(SCENARIOS)
-SOME_NAMES = [pytest.param(name, marks=pytest.mark.slow if n % 3 else ()) for n, name in enumerate(NAMES)]
+SOME_NAMES = [
+    pytest.param(name, marks=pytest.mark.slow if n % 3 else ()) for n, name in enumerate(NAMES)
+]
 """The quick part takes each third scenario through what needs many moments of it."""
 
 
@@ -34,7 +36,9 @@ def test_a_moment_is_the_same_whenever_it_is_asked_for(name: str) -> None:
     forwards = {t: snapshot_at(t, scenario=name, started=STARTED) for t in times}
     random.Random(4).shuffle(times)
     assert all(snapshot_at(t, scenario=name, started=STARTED) == forwards[t] for t in times)
-    assert len({snapshot.gpus[0].power_w for snapshot in forwards.values()}) > 5, "the machine must live"
+    assert len({snapshot.gpus[0].power_w for snapshot in forwards.values()}) > 5, (
+        "the machine must live"
+    )
 
 
 @pytest.mark.parametrize("interval_s", [1.0, pytest.param(0.25, marks=pytest.mark.slow)])
@@ -86,7 +90,9 @@ def test_an_unknown_scenario_names_the_nearest() -> None:
 
 def test_every_scenario_has_a_line_and_an_expected_diagnosis() -> None:
     for name, scenario in SCENARIOS.items():
-        assert scenario.name == name and 10 < len(scenario.title) < 70 and "\n" not in scenario.title
+        assert (
+            scenario.name == name and 10 < len(scenario.title) < 70 and "\n" not in scenario.title
+        )
         gpus = len(scenario.machine.gpus)
         assert EXPECTED[name] and all(expected.gpu < gpus for expected in EXPECTED[name])
 
@@ -96,7 +102,9 @@ def test_the_past_is_coarse_first_then_at_full_rate_and_ends_where_the_present_b
     steps = [round(b.t - a.t, 6) for a, b in pairwise(past)]
     assert steps == [25.0] * 120 + [5.0] * 114 + [1.0] * 129
     assert past[0].t == STARTED - 3700.0 and past[-1].t == STARTED - 1.0
-    assert [s.interval_s for s in past[1:]] == steps, "each stands for the time since the one before"
+    assert [s.interval_s for s in past[1:]] == steps, (
+        "each stands for the time since the one before"
+    )
 
 
 def test_a_started_source_notifies_at_once_and_again_until_it_is_closed() -> None:

@@ -17,7 +17,9 @@ def answering(answer: Callable[[BaseHTTPRequestHandler, bytes], Answer]) -> Iter
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
-            status, body, headers = answer(self, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+            status, body, headers = answer(
+                self, self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            )
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 PATIENCE_S = 120.0
 """It draws by the processor: beside other tests that takes half a minute."""
 
@@ -25,12 +27,25 @@ class Browser:
         self._profile = profile
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._last = 0
-        options = ["--headless", "--no-sandbox", "--disable-background-networking", "--remote-debugging-port=0"]
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-background-networking",
+            "--remote-debugging-port=0",
+        ]
         options += ["--disable-component-update", "--disable-quic", "--disable-sync"]
-        options += ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-first-run"]
+        options += [
+            "--use-gl=angle",
+            "--use-angle=swiftshader",
+            "--enable-unsafe-swiftshader",
+            "--no-first-run",
+        ]
         options += [f"--user-data-dir={profile}", f"--window-size={width},{height}", "about:blank"]
         self._process = subprocess.Popen(
-            [CHROMIUM, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [CHROMIUM, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
 
     async def __aenter__(self) -> Browser:
@@ -57,7 +72,9 @@ class Browser:
                         return dict(page)
             await asyncio.sleep(0.05)
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
         self._listener.cancel()
         await self._session.close()
         self._process.terminate()
@@ -72,7 +89,9 @@ class Browser:
 
     async def evaluate(self, script: str) -> Any:
         """The value of a script; None where the page that it began in is gone by then."""
-        result = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        result = await self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         return result.get("result", {}).get("value")
 
     async def wait_for(self, script: str, timeout_s: float = PATIENCE_S) -> None:

@@ -32,8 +32,12 @@ def ran(
 
 def gputop(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command with no driver to be found, unless the environment says otherwise."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("GPUTOP_", "CUDA_"))}
-    env.update({"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment})
+    env = {
+        key: value for key, value in os.environ.items() if not key.startswith(("GPUTOP_", "CUDA_"))
+    }
+    env.update(
+        {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PYTHONUTF8": "1", **environment}
+    )
     return subprocess.run(
         [sys.executable, "-m", "gputop", *arguments],
         env=env,

@@ -51,7 +51,9 @@ def _running(arguments: list[str], ready: str, log: Path) -> Iterator[subprocess
     with log.open("ab") as out, started(arguments, out) as process:
         deadline = time.monotonic() + START_S
         while True:
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text(
+                errors="replace"
+            )[-2000:]
             with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=2):
                 break
             time.sleep(0.05)
@@ -59,7 +61,9 @@ def _running(arguments: list[str], ready: str, log: Path) -> Iterator[subprocess
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, *, config: str = _NOT_A_CONFIG, port: int | None = None) -> Iterator[str]:
+def prometheus(
+    folder: Path, *, config: str = _NOT_A_CONFIG, port: int | None = None
+) -> Iterator[str]:
     """A Prometheus on the data below ``folder``; gives its URL."""
     port = port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +84,15 @@ def backfill(folder: Path, lines: Iterable[str]) -> None:
     with page.open("w") as file:
         file.writelines(lines)
         file.write("# EOF\n")
-    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(page), str(folder / "data")]
+    command = [
+        "promtool",
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        "--quiet",
+        str(page),
+        str(folder / "data"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     page.unlink()
@@ -118,14 +130,18 @@ def imported(url: str, lines: Iterable[str]) -> None:
         deadline = time.monotonic() + VISIBLE_S
         for name, more in samples.items():
             while (found := _samples(url, name, min(times), max(times))) < before[name] + more:
-                assert time.monotonic() < deadline, f"{found} of {before[name]} and {more} samples of {name}"
+                assert time.monotonic() < deadline, (
+                    f"{found} of {before[name]} and {more} samples of {name}"
+                )
                 time.sleep(0.05)
 
 
 def _samples(url: str, name: str, begin: float, end: float) -> int:
     """How many samples of a name can be asked for in that time."""
     # The series that a selector found are its answer for ten seconds: each time it is another one.
-    promql = f'sum(count_over_time({name}{{asked!="{time.monotonic_ns()}"}}[{end - begin + 1.0:.0f}s]))'
+    promql = (
+        f'sum(count_over_time({name}{{asked!="{time.monotonic_ns()}"}}[{end - begin + 1.0:.0f}s]))'
+    )
     answer = json.loads(_fetched(f"{url}/api/v1/query?{urlencode({'query': promql, 'time': end})}"))
     return sum(int(row["value"][1]) for row in answer["data"]["result"])
 

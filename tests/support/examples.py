@@ -23,14 +23,21 @@ def looks(count: int) -> settings:
     )  # fmt: skip
 
 
-_TELLING = "".join(map(chr, range(0xA1))) + "\u00ad\u0301\u200b\u200f\u2028\u202e\u2066\ufeff\U000e0001訓é█…ﬀ😀"
+_TELLING = (
+    "".join(map(chr, range(0xA1)))
+    + "\u00ad\u0301\u200b\u200f\u2028\u202e\u2066\ufeff\U000e0001訓é█…ﬀ😀"
+)
 """ASCII, controls, and what combines, turns, hides or takes two cells."""
-_OF_EVERY_PLANE = "".join(chr(code) for code in range(0xA1, 0x110000, 1499) if not 0xD800 <= code < 0xE000)
+_OF_EVERY_PLANE = "".join(
+    chr(code) for code in range(0xA1, 0x110000, 1499) if not 0xD800 <= code < 0xE000
+)
 
 
 def any_text(max_size: int, without: str = "") -> st.SearchStrategy[str]:
     """Any text that can be encoded: the characters that tell, and some of every plane of Unicode."""
-    return text_of("".join(char for char in _TELLING + _OF_EVERY_PLANE if char not in without), max_size)
+    return text_of(
+        "".join(char for char in _TELLING + _OF_EVERY_PLANE if char not in without), max_size
+    )
 
 
 def text_of(characters: str, max_size: int, min_size: int = 0) -> st.SearchStrategy[str]:

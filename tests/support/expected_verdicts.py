@@ -69,8 +69,12 @@ def _read(place: int, words: str) -> Expected:
     found = re.fullmatch(r"(?:(\d+)=)?(\w+)(?::(\w))?(?:\+(\w+))?(?:@(\d+))?", words)
     assert found is not None, words
     gpu, verdict, flag, badge, after_s = found.groups()
-    return Expected(int(gpu or place), verdict, flag, (badge,) if badge else (), float(after_s or 40.0))
+    return Expected(
+        int(gpu or place), verdict, flag, (badge,) if badge else (), float(after_s or 40.0)
+    )
 
 
-EXPECTED = {name: tuple(_read(*each) for each in enumerate(words.split())) for name, words in _GPUS.items()}
+EXPECTED = {
+    name: tuple(_read(*each) for each in enumerate(words.split())) for name, words in _GPUS.items()
+}
 """By scenario; the first one is what it shows."""

@@ -56,7 +56,9 @@ class ExportProgram:
 def exporting(*words: str, environment: Mapping[str, str] = os.environ) -> Iterator[ExportProgram]:
     """``gputop export WORDS``; ended by SIGTERM, which must be enough."""
     command = [sys.executable, "-m", "gputop", "export", *words, "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, cwd=ROOT, env=dict(environment), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=dict(environment), stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stderr is not None
         line = ""

@@ -42,7 +42,12 @@ def gpu_of(index: int = 0, **values: object) -> GpuSample:
 
 def snapshot_of(t: float, *gpus: GpuSample, **more: object) -> Snapshot:
     """One moment of a node; without GPUs of one that is busy and does not work."""
-    return Snapshot(t, Machine("n1"), gpus or (gpu_of(util_pct=90.0, sm_active_pct=20.0, sm_source="gpm"),), **more)
+    return Snapshot(
+        t,
+        Machine("n1"),
+        gpus or (gpu_of(util_pct=90.0, sm_active_pct=20.0, sm_source="gpm"),),
+        **more,
+    )
 
 
 class Clock:
@@ -55,14 +60,23 @@ class Clock:
         return self.now
 
 
-def feed(choice: PageChoice | None = None, clock: Clock | None = None, interval_s: float = 1.0) -> ExportFeed:
+def feed(
+    choice: PageChoice | None = None, clock: Clock | None = None, interval_s: float = 1.0
+) -> ExportFeed:
     """A feed that has seen nothing."""
-    return ExportFeed(Session(Monitor(interval_s, charts=False)), choice or PageChoice(), clock or Clock())
+    return ExportFeed(
+        Session(Monitor(interval_s, charts=False)), choice or PageChoice(), clock or Clock()
+    )
 
 
-def demo_feed(scenario: str | None = None, choice: PageChoice | None = None, clock: Clock | None = None) -> ExportFeed:
+def demo_feed(
+    scenario: str | None = None, choice: PageChoice | None = None, clock: Clock | None = None
+) -> ExportFeed:
     """A feed whose session has seen 60 s of a scenario's past."""
-    source, session = SimulatedSource(scenario, clock=lambda: 1_780_000_000.0), Session(Monitor(charts=False))
+    source, session = (
+        SimulatedSource(scenario, clock=lambda: 1_780_000_000.0),
+        Session(Monitor(charts=False)),
+    )
     for snapshot in source.past(60.0):
         session.take(snapshot)
     return ExportFeed(session, choice or PageChoice(), clock or Clock())

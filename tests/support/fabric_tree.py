@@ -26,28 +26,47 @@ class FabricTree:
         self.ports = self.sys / "class/infiniband"
 
     def mlx5(
-        self, number: int, *, rate: str = "400 Gb/sec (4X NDR)", ethernet: bool = False, board: str = "MT_0838"
+        self,
+        number: int,
+        *,
+        rate: str = "400 Gb/sec (4X NDR)",
+        ethernet: bool = False,
+        board: str = "MT_0838",
     ) -> str:
         """An adapter with one port; gives the port's name."""
         name = f"mlx5_{number}"
-        counters = {f"counters/{key}": "0" for key in PMA} | {f"hw_counters/{key}": "0" for key in MLX5}
+        counters = {f"counters/{key}": "0" for key in PMA} | {
+            f"hw_counters/{key}": "0" for key in MLX5
+        }
         device = {"board_id": board, "hca_type": "MT4129", "node_type": "1: CA"}
         return self._port(name, "Ethernet" if ethernet else "InfiniBand", rate, counters, device)
 
     def efa(self, number: int) -> str:
         counters = {f"hw_counters/{key}": "0" for key in EFA}
         return self._port(
-            f"rdmap{number}s0", "Unknown", "100 Gb/sec (4X EDR)", counters, {"node_type": "7: unspecified"}
+            f"rdmap{number}s0",
+            "Unknown",
+            "100 Gb/sec (4X EDR)",
+            counters,
+            {"node_type": "7: unspecified"},
         )
 
-    def _port(self, name: str, layer: str, rate: str, counters: dict[str, str], device: dict[str, str]) -> str:
+    def _port(
+        self, name: str, layer: str, rate: str, counters: dict[str, str], device: dict[str, str]
+    ) -> str:
         for key, value in device.items():
             self._write(f"{name}/{key}", value)
         for key in ("counters", "hw_counters"):
             if any(counter.startswith(f"{key}/") for counter in counters):
                 self._write(f"{name}/ports/1/{key}/lifespan", "10")
         port = f"{name}/1"
-        state = {"link_layer": layer, "rate": rate, "state": "4: ACTIVE", "phys_state": "5: LinkUp", "lid": "0x3"}
+        state = {
+            "link_layer": layer,
+            "rate": rate,
+            "state": "4: ACTIVE",
+            "phys_state": "5: LinkUp",
+            "lid": "0x3",
+        }
         self.set(port, **(counters | state))
         return port
 

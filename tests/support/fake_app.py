@@ -72,7 +72,9 @@ class Asked:
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         self.looked.append((identity, loader))
         stack = ThreadStack((("forward", "model.py", 88),), active=True)
-        return DeepLook(InspectedProcess(identity, stacks=(stack,) * 3), argv=("python", "train.py"))
+        return DeepLook(
+            InspectedProcess(identity, stacks=(stack,) * 3), argv=("python", "train.py")
+        )
 
     def command(self, identity: ProcessIdentity) -> str:
         return ""
@@ -89,15 +91,23 @@ def playback_on(frame: Frame, source: Any = None) -> Playback:
 
 
 def app_on(
-    frame: Frame | None = None, view: View | None = None, access: Asked | None = None, theme: str = "dark", **more: Any
+    frame: Frame | None = None,
+    view: View | None = None,
+    access: Asked | None = None,
+    theme: str = "dark",
+    **more: Any,
 ) -> tuple[GputopApp, Handed]:
     """A screen on one frame, the demo's unless another is given, and the source that feeds it."""
     source = Handed()
-    app = GputopApp(view or View(), theme, playback_on(frame or demo_frame(), source), access=access, **more)
+    app = GputopApp(
+        view or View(), theme, playback_on(frame or demo_frame(), source), access=access, **more
+    )
     return app, source
 
 
-async def hand_in(app: GputopApp, source: Handed, pilot: Pilot[int], snapshots: Iterable[Snapshot]) -> None:
+async def hand_in(
+    app: GputopApp, source: Handed, pilot: Pilot[int], snapshots: Iterable[Snapshot]
+) -> None:
     """Let the screen take these snapshots, one after the other."""
     for snapshot in snapshots:
         source.next = snapshot

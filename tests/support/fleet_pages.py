@@ -53,10 +53,16 @@ def gpu_lines(read: GpuReading, instance: str) -> Iterator[tuple[str, float]]:
         yield f'gputop_gpu_verdict{{{labels},verdict="{read.own_verdict}"}}', 1.0
         if read.job and read.is_allocated:
             pod = read.job.partition("/")[2]
-            yield f'gputop_pod_info{{{labels},k8s_namespace_name="{read.user}",k8s_pod_name="{pod}"}}', 1.0
+            yield (
+                f'gputop_pod_info{{{labels},k8s_namespace_name="{read.user}",k8s_pod_name="{pod}"}}',
+                1.0,
+            )
         elif read.job:
             scheduler, _, number = read.job.partition(" ")
-            yield f'gputop_job_info{{{labels},scheduler="{scheduler}",job_id="{number}",user="{read.user}"}}', 1.0
+            yield (
+                f'gputop_job_info{{{labels},scheduler="{scheduler}",job_id="{number}",user="{read.user}"}}',
+                1.0,
+            )
 
 
 def host_lines(fleet: SimulatedFleet, host: int, t: float, end: float) -> list[tuple[str, float]]:
@@ -75,13 +81,19 @@ def host_lines(fleet: SimulatedFleet, host: int, t: float, end: float) -> list[t
         elif not is_lost and not is_late:
             found += gpu_lines(read, instance)
     if own:
-        found.append((f'gputop_host_info{{hostname="{name}",instance="{instance}",job="gpu"}}', 1.0))
+        found.append(
+            (f'gputop_host_info{{hostname="{name}",instance="{instance}",job="gpu"}}', 1.0)
+        )
         found.append((f'gputop_up{{instance="{instance}",job="gpu"}}', float(not is_late)))
     return found
 
 
 def past(
-    fleet: SimulatedFleet, end: float, span_s: float, step_s: float, hosts: Iterable[int] | None = None
+    fleet: SimulatedFleet,
+    end: float,
+    span_s: float,
+    step_s: float,
+    hosts: Iterable[int] | None = None,
 ) -> Iterator[str]:
     """An hour, say, of the whole fleet as lines with times: of each host in the order of time."""
     steps = int(span_s / step_s)
@@ -104,7 +116,9 @@ def past(
                     if read.own_state is None:
                         continue
                     rank = _rank(
-                        read, (host - fleet.job_of(host).first) * fleet.gpus + number, f"{fleet.host_name(host)}:9400"
+                        read,
+                        (host - fleet.job_of(host).first) * fleet.gpus + number,
+                        f"{fleet.host_name(host)}:9400",
                     )
                     for name, seconds in (("step", read.step_s), ("step_wait", read.step_wait_s)):
                         if read.step_s is None or seconds is None:
@@ -116,7 +130,9 @@ def past(
                             series.setdefault(own, []).append(f"{own} {counted[own]:.9g} {t:.3f}\n")
                     labels = labels_of(read, f"{fleet.host_name(host)}:9400")
                     own = f'gputop_gpu_state_seconds_total{{{labels},state="{read.own_state}"}}'
-                    lost[own] = lost.get(own, 0.0) + lost_hours(read.own_state, read.util_pct, step_s)
+                    lost[own] = lost.get(own, 0.0) + lost_hours(
+                        read.own_state, read.util_pct, step_s
+                    )
                     series.setdefault(own, []).append(f"{own} {lost[own]:.6g} {t:.3f}\n")
         for lines in series.values():
             yield from lines

@@ -31,11 +31,17 @@ def held(root: object) -> Iterator[tuple[int, str]]:
         elif isinstance(thing, list | deque | tuple):
             waiting += [(value, f"{where}[…]") for value in thing]
         elif type(thing).__module__.startswith("gputop"):
-            names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+            names = [
+                name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())
+            ]
             names += getattr(thing, "__dict__", {})
-            waiting += [(getattr(thing, name), f"{where}.{name}") for name in names if hasattr(thing, name)]
+            waiting += [
+                (getattr(thing, name), f"{where}.{name}") for name in names if hasattr(thing, name)
+            ]
 
 
 def too_large(*roots: object) -> list[tuple[int, str]]:
     """The largest containers that hold more than ``MOST_HELD`` entries."""
-    return sorted({pair for root in roots for pair in held(root) if pair[0] > MOST_HELD}, reverse=True)[:5]
+    return sorted(
+        {pair for root in roots for pair in held(root) if pair[0] > MOST_HELD}, reverse=True
+    )[:5]

@@ -14,7 +14,14 @@ from gputop.features.fleet.simulated_fleet import SimulatedFleet
 from gputop.model.clean_text import clean_text
 from gputop.model.feeders import Outsider
 from gputop.model.sm import SmLack
-from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    CgroupName,
+    Event,
+    GpuSample,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 from gputop.recording.writer import RecordingWriter
 from tests.support.scenes import gpu, snap, train
 
@@ -28,14 +35,19 @@ ATTACKS = (
     "x" * 4100, "\udcff\ud800é", "%s%n{0.__class__}", "--help", "&lt;b&gt;&#x1b;", "javascript:alert(1)",
     "[a](javascript:alert(1))", "![a](http://evil/x.png)",
 )  # fmt: skip
-CONTROLS = frozenset(map(chr, (*range(10), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F))))
+CONTROLS = frozenset(
+    map(chr, (*range(10), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F)))
+)
 CONTROLS |= frozenset(map(chr, (*range(0x2066, 0x206A), 0x200E, 0x200F, 0x2028, 0x2029)))
 """What must not reach a terminal, a page or a file; a line's end may."""
 
 
 def names(mark: str = MARK, *, clean: bool = False) -> Iterator[str]:
     """The attacks one after the other, each with the mark."""
-    return ((clean_text(name) if clean else name) for name in cycle(f"{mark}{i}{a}" for i, a in enumerate(ATTACKS)))
+    return (
+        (clean_text(name) if clean else name)
+        for name in cycle(f"{mark}{i}{a}" for i, a in enumerate(ATTACKS))
+    )
 
 
 def snapshot(t: float, *, clean: bool = False) -> Snapshot:
@@ -57,7 +69,16 @@ def snapshot(t: float, *, clean: bool = False) -> Snapshot:
             reasons["sm_active_pct"] = next(fact)
         lost = next(fact) if index == 3 else None
         lack = SmLack((next(fact),))
-        gpus.append(replace(drawn, static=static, unavailable=reasons, power_w=None, sm_lack=lack, lost_reason=lost))
+        gpus.append(
+            replace(
+                drawn,
+                static=static,
+                unavailable=reasons,
+                power_w=None,
+                sm_lack=lack,
+                lost_reason=lost,
+            )
+        )
         for loader in (None, None, "torch", next(fact)):
             facts = ProcessStatic(
                 next(name), f"python {next(name)} {said}", next(fact), CgroupName("slurm", next(name)),
@@ -65,14 +86,21 @@ def snapshot(t: float, *, clean: bool = False) -> Snapshot:
             )  # fmt: skip
             processes.append(
                 replace(
-                    train(index, static=facts, pid=100 + len(processes)), role="loader" if loader else "gpu", gpu=index
+                    train(index, static=facts, pid=100 + len(processes)),
+                    role="loader" if loader else "gpu",
+                    gpu=index,
                 )
             )
     made = snap(t, gpus, processes)
     machine = replace(made.machine, hostname=next(name), boot_id=next(name), driver=next(fact))
     events = (Event(made.t, "mark", next(fact)), Event(made.t, "mark", said))
     outsider = Outsider(next(name), next(fact), 400.0)
-    host = replace(made.host, unavailable={"psi_cpu_pct": next(fact)}, outsiders=(outsider,), cpu_outsiders_pct=400.0)
+    host = replace(
+        made.host,
+        unavailable={"psi_cpu_pct": next(fact)},
+        outsiders=(outsider,),
+        cpu_outsiders_pct=400.0,
+    )
     return replace(made, machine=machine, notices=tuple(islice(fact, 12)), events=events, host=host)
 
 
@@ -89,7 +117,11 @@ class HostileFleet(SimulatedFleet):
     """Hosts and jobs with such names, for an engine to answer with."""
 
     def host_name(self, host: int) -> str:
-        return f"{host}{MARK}{ATTACKS[host % len(ATTACKS)]}".replace(":", "").encode(errors="replace").decode()
+        return (
+            f"{host}{MARK}{ATTACKS[host % len(ATTACKS)]}".replace(":", "")
+            .encode(errors="replace")
+            .decode()
+        )
 
     def gpu(self, host: int, number: int, t: float) -> GpuReading:
         read = super().gpu(host, number, t)

@@ -21,7 +21,17 @@ NAME, SIZE = "data.bin", 1 << 30
 _IN = struct.Struct("=IIQQIIII")
 _OUT = struct.Struct("=IiQ")
 _ATTR = struct.Struct("=QQQQQQIIIIIIIIII")
-_LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _RELEASE, _INIT, _OPENDIR, _READDIR = 1, 2, 3, 14, 15, 18, 26, 27, 28
+_LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _RELEASE, _INIT, _OPENDIR, _READDIR = (
+    1,
+    2,
+    3,
+    14,
+    15,
+    18,
+    26,
+    27,
+    28,
+)
 _FLUSH, _RELEASEDIR, _BATCH_FORGET = 25, 29, 42
 _NO_SUCH_FILE, _NOT_THERE = -2, -38
 _DETACH = 2
@@ -56,7 +66,8 @@ class HungMount:
             if library.mount(b"slow", os.fsencode(self.folder), b"fuse", 0, options) != 0:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.hung_mount", str(device), str(self._delay_s)], pass_fds=(device,)
+                [sys.executable, "-m", "tests.support.hung_mount", str(device), str(self._delay_s)],
+                pass_fds=(device,),
             )
         finally:
             os.close(device)
@@ -67,7 +78,12 @@ class HungMount:
         assert self._server is not None
         self._server.send_signal(signal.SIGSTOP)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if self._server is not None:
             self._server.kill()
             self._server.wait()

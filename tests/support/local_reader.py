@@ -33,7 +33,10 @@ PATIENT_S = 30.0
 def plain(value: Any) -> Any:
     """Records, mappings and tuples as what JSON knows; of a GPU's sample also the words of why SM is lacking."""
     if isinstance(value, Struct):
-        names = (*value.__struct_fields__, *(("sm_reason",) if isinstance(value, GpuSample) else ()))
+        names = (
+            *value.__struct_fields__,
+            *(("sm_reason",) if isinstance(value, GpuSample) else ()),
+        )
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
@@ -41,7 +44,10 @@ def plain(value: Any) -> Any:
 
 
 def show(began: float, snapshot: Snapshot) -> None:
-    print(json.dumps({"after": time.monotonic() - began, **plain(snapshot)}, allow_nan=False), flush=True)
+    print(
+        json.dumps({"after": time.monotonic() - began, **plain(snapshot)}, allow_nan=False),
+        flush=True,
+    )
 
 
 def live(source: LocalSource, seconds: float, least: int) -> None:
@@ -68,7 +74,9 @@ CALM_S = 8.0
 """What a crowded machine may add to that; whoever waited for a call that hangs would take half a minute."""
 
 
-def read(scenario: Scenario, *arguments: str, environ: Mapping[str, str] = NO_MORE, **options: Any) -> list[Any]:
+def read(
+    scenario: Scenario, *arguments: str, environ: Mapping[str, str] = NO_MORE, **options: Any
+) -> list[Any]:
     """What one run of this program prints: snapshots or an error, then how it ended; or the doctor's report."""
     scenario.write()
     done = subprocess.run(
@@ -112,10 +120,20 @@ def main() -> int:
         else:
             live(source, float(rest[0]), least)
     except (SourceError, UsageError) as error:
-        print(json.dumps({"error": type(error).__name__, "text": str(error), "after": time.monotonic() - began}))
+        print(
+            json.dumps(
+                {
+                    "error": type(error).__name__,
+                    "text": str(error),
+                    "after": time.monotonic() - began,
+                }
+            )
+        )
     closing = time.monotonic()
     source.close()
-    print(json.dumps({"closed_in": time.monotonic() - closing, "textual": "textual" in sys.modules}))
+    print(
+        json.dumps({"closed_in": time.monotonic() - closing, "textual": "textual" in sys.modules})
+    )
     return 0
 
 

@@ -56,27 +56,46 @@ PLANTED: Mapping[str, Planted] = {
         ({"util": 0.97, "sm": (0.29, 0.31), "memory": 4e10},),
         ((_own("gputop_gpu_state", 'state="busy_not_working"'), (1.0, 0.0)),),
     ),
-    "GpuPcieSaturated": Planted(({"pcie_rx": (50e9, 20e9), "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},)),
+    "GpuPcieSaturated": Planted(
+        ({"pcie_rx": (50e9, 20e9), "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},)
+    ),
     "GpuStuck": Planted(series=((_own("gputop_gpu_verdict", 'verdict="hang"'), (1.0, 0.0)),)),
     "GpuStarved": Planted(
         ({"util": (0.79, 0.81), "sm": 0.7, "memory": 4e10},),
-        ((_own("gputop_gpu_idle_ratio"), (0.21, 0.19)), (_own("gputop_gpu_state", 'state="starved"'), 1.0)),
+        (
+            (_own("gputop_gpu_idle_ratio"), (0.21, 0.19)),
+            (_own("gputop_gpu_state", 'state="starved"'), 1.0),
+        ),
         has_job=True,
     ),
-    "GpuStragglerSlow": Planted(({"util": (0.99, 0.98), "sm": (0.9, 0.62)}, *[_WAITING] * 7), has_job=True),
-    "GpuStragglerStarved": Planted(({"util": (0.4, 0.98), "sm": (0.35, 0.62)}, *[_WAITING] * 7), has_job=True),
+    "GpuStragglerSlow": Planted(
+        ({"util": (0.99, 0.98), "sm": (0.9, 0.62)}, *[_WAITING] * 7), has_job=True
+    ),
+    "GpuStragglerStarved": Planted(
+        ({"util": (0.4, 0.98), "sm": (0.35, 0.62)}, *[_WAITING] * 7), has_job=True
+    ),
     "GpuExporterDown": Planted(series=(("up{UP}", (0.0, 1.0)),)),
     "GpuExportersAbsent": Planted(series=(("up{UP}", (Stops(1.0, 3), 1.0)),)),
-    "GpuExportersFewer": Planted(series=(("up{UP}", (1.0, 1.0)), ("up{UP2}", (Stops(1.0, 3), 1.0)))),
+    "GpuExportersFewer": Planted(
+        series=(("up{UP}", (1.0, 1.0)), ("up{UP2}", (Stops(1.0, 3), 1.0)))
+    ),
     "GpuDriverLate": Planted(series=((_own("gputop_up"), (0.0, 1.0)),)),
     "GpuExporterDead": Planted(
-        series=((_own("gputop_last_sample_timestamp_seconds"), (0.0, Rises(60.0))), (_own("gputop_up"), 1.0))
+        series=(
+            (_own("gputop_last_sample_timestamp_seconds"), (0.0, Rises(60.0))),
+            (_own("gputop_up"), 1.0),
+        )
     ),
     "GpuVanished": Planted(({"util": 0.9}, {"util": (Stops(0.9, 6), Stops(0.9, 90))})),
     "GpuLost": Planted(series=((_own("gputop_gpu_lost"), (1.0, 0.0)),)),
     "GpuHot": Planted(({"temp": (86.0, 84.0)},)),
     "GpuThrottled": Planted(
-        series=((_own("gputop_gpu_throttle_seconds_total", 'reason="hardware_thermal"'), (Rises(7.0), Rises(5.0))),)
+        series=(
+            (
+                _own("gputop_gpu_throttle_seconds_total", 'reason="hardware_thermal"'),
+                (Rises(7.0), Rises(5.0)),
+            ),
+        )
     ),
     "GpuUncorrectedEcc": Planted(({"ecc": (Rises(1.0), 3.0)},)),
     "GpuXid": Planted(
@@ -105,10 +124,16 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
         minutes = int(alert.lasts[:-1]) * (60 if alert.lasts.endswith("h") else 1) + LEAD_MIN
         world = PLANTED[alert.name]
         for fires in (True, False):
-            lines += [f"  - name: {alert.name} {'fires' if fires else 'is silent'}", "    interval: 30s"]
+            lines += [
+                f"  - name: {alert.name} {'fires' if fires else 'is silent'}",
+                "    interval: 30s",
+            ]
             lines.append("    input_series:")
             for series, level in sorted(planted_series(world, names, fires=fires).items()):
-                lines += [f"      - series: {_quoted(series)}", f"        values: {_values(level, minutes)}"]
+                lines += [
+                    f"      - series: {_quoted(series)}",
+                    f"        values: {_values(level, minutes)}",
+                ]
             matchers = [f'alertname="{alert.name}"', 'alertstate="firing"']
             if fires and alert.about != "fleet":
                 matchers.append('hostname="n1"')
@@ -116,7 +141,11 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
                 is_pod = names == "gputop" and not world.has_process
                 matchers.append('k8s_pod="llm-0"' if is_pod else 'job_id="4711"')
             expr = f"count(ALERTS{{{','.join(matchers)}}})"
-            lines += ["    promql_expr_test:", f"      - expr: {_quoted(expr)}", f"        eval_time: {minutes}m"]
+            lines += [
+                "    promql_expr_test:",
+                f"      - expr: {_quoted(expr)}",
+                f"        eval_time: {minutes}m",
+            ]
             lines += (
                 ["        exp_samples:", "          - value: 1", '            labels: "{}"']
                 if fires
@@ -137,7 +166,9 @@ def planted_series(world: Planted, names: Names, *, fires: bool) -> dict[str, Le
         for word, level in gpu.items():
             levels.update(signal_series(names, word, chosen(level), labels))
         if names == "gputop" and world.has_job and not world.has_process:
-            levels[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = 1.0
+            levels[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = (
+                1.0
+            )
         elif names == "gputop" and world.has_job:
             levels[f'gputop_job_info{{{labels},scheduler="slurm",job_id="4711",user="ml"}}'] = 1.0
     prefix = "gputop_" if names == "gputop" else "DCGM_"

@@ -51,18 +51,28 @@ class PoisonedMachine:
         (self.root / "audit" / "sitecustomize.py").write_text(_AUDIT)
         self.work = self.root / "work"
         script = root / "train.py"
-        script.write_text("import threading, time; threading.Timer(900, print).start(); time.sleep(900)")
+        script.write_text(
+            "import threading, time; threading.Timer(900, print).start(); time.sleep(900)"
+        )
         with_secrets = {**os.environ, "MY_TOKEN": S}
-        self.processes = [subprocess.Popen([sys.executable, str(script), *SECRETS], env=with_secrets)]
+        self.processes = [
+            subprocess.Popen([sys.executable, str(script), *SECRETS], env=with_secrets)
+        ]
         if processes:
             self.processes += [
-                subprocess.Popen([sys.executable, str(script), word, "--token", SECRET]) for word in _WORDS
+                subprocess.Popen([sys.executable, str(script), word, "--token", SECRET])
+                for word in _WORDS
             ]
             names = (*_PROGRAMS, SECRET, f"trainer --token {S}")
-            self.processes += [subprocess.Popen([name, "900"], executable="/bin/sleep") for name in names]
+            self.processes += [
+                subprocess.Popen([name, "900"], executable="/bin/sleep") for name in names
+            ]
         scenario.gpus[0].processes += [Process(process.pid, 1 << 30) for process in self.processes]
         scenario.write()
-        xdg = {f"XDG_{name.upper()}_HOME": str(self.root / name) for name in ("config", "state", "cache", "data")}
+        xdg = {
+            f"XDG_{name.upper()}_HOME": str(self.root / name)
+            for name in ("config", "state", "cache", "data")
+        }
         self.environment = {
             **scenario.environment(), **xdg, "PYTHONPATH": f"{self.root / 'audit'}:{ROOT}",
             "HOME": str(self.root / "home"), "TMPDIR": str(self.root / "tmp"), "SOCKET_LOG": str(self._log),
@@ -87,14 +97,18 @@ class PoisonedMachine:
         before = os.getcwd()
         os.chdir(self.work)
         try:
-            with PtyProgram(*words, columns=COLUMNS, rows=ROWS, env={**self.environment, **environment}) as program:
+            with PtyProgram(
+                *words, columns=COLUMNS, rows=ROWS, env={**self.environment, **environment}
+            ) as program:
                 program.read_until(SCREEN_TAKEN)
                 for key, shown in (("", "GPU-MEM"), *keys):
                     program.press(key)
                     if shown.startswith("."):
                         self._until_written(program, shown)
                     else:
-                        program.read_screen_until(lambda rows, shown=shown: shown in "\n".join(rows), COLUMNS, ROWS)
+                        program.read_screen_until(
+                            lambda rows, shown=shown: shown in "\n".join(rows), COLUMNS, ROWS
+                        )
                     self.seen += "\n".join(program.screen(COLUMNS, ROWS)).encode()
                 program.press("\x03")
                 program.end()
@@ -106,7 +120,9 @@ class PoisonedMachine:
     def _until_written(self, program: PtyProgram, suffix: str) -> None:
         """Messages stand for some seconds only; a file stays."""
         deadline = time.monotonic() + 90.0
-        while not any(path.suffix == suffix and path.stat().st_size for path in self.work.iterdir()):
+        while not any(
+            path.suffix == suffix and path.stat().st_size for path in self.work.iterdir()
+        ):
             assert time.monotonic() < deadline, suffix
             program.read_for(0.1)
 
@@ -129,7 +145,10 @@ class PoisonedMachine:
         return {name: mode for name, mode in self._paths().items() if name not in self._before}
 
     def _paths(self) -> dict[str, int]:
-        return {str(path.relative_to(self.root)): path.lstat().st_mode & 0o777 for path in self.root.rglob("*")}
+        return {
+            str(path.relative_to(self.root)): path.lstat().st_mode & 0o777
+            for path in self.root.rglob("*")
+        }
 
     def close(self) -> None:
         for process in self.processes:

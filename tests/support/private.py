@@ -10,13 +10,24 @@ from gputop.sources.simulation.life import slurm
 from tests.support.scenes import gpu, snap, train
 
 UUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
-PRIVATE = ("alice", "tesla07", "corp.example", "/home", "/data", "secret-project", UUID, "10.20.30.40", "9f8e7d6c5b4a")
+PRIVATE = (
+    "alice",
+    "tesla07",
+    "corp.example",
+    "/home",
+    "/data",
+    "secret-project",
+    UUID,
+    "10.20.30.40",
+    "9f8e7d6c5b4a",
+)
 
 
 def private_snapshot(t: float = 0.0) -> Snapshot:
     """A snapshot that names users, hosts, jobs, paths and UUIDs wherever a text can stand."""
     text = (
-        f"alice on tesla07 and tesla07.corp.example: /data/secret-project/x.py, pod {UUID}, http://10.20.30.40:9400/m"
+        f"alice on tesla07 and tesla07.corp.example: /data/secret-project/x.py, pod {UUID}, "
+        "http://10.20.30.40:9400/m"
     )
     static = ProcessStatic(
         "alice", "/home/alice/bin/python /data/secret-project/train.py", "python", slurm(8821),
@@ -39,7 +50,9 @@ def private_snapshot(t: float = 0.0) -> Snapshot:
         ],
     )
     machine = replace(snapshot.machine, hostname="tesla07.corp.example", boot_id=UUID)
-    return replace(snapshot, machine=machine, notices=(text,), events=(Event(snapshot.t, "mark", text),))
+    return replace(
+        snapshot, machine=machine, notices=(text,), events=(Event(snapshot.t, "mark", text),)
+    )
 
 
 def assert_private(text: str) -> None:

@@ -31,7 +31,9 @@ class Engine:
         fields = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
         body = urllib.parse.urlencode(fields).encode()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query", body, timeout=120) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/api/v1/query", body, timeout=120
+            ) as answer:
                 data: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{self.name}: {error.read().decode()[:500]}\n{query}") from error
@@ -68,7 +70,9 @@ def engines(folder: Path, scrapes: str, rules: Mapping[str, str]) -> Iterator[Ma
         (folder / f"rules-{name}.yml").write_text(text)
     head = "scrape_interval: 1s, scrape_timeout: 1s"
     tail = f"scrape_configs:\n{scrapes}"
-    config = f"global: {{{head}, evaluation_interval: 5s}}\nrule_files: [{folder}/rules-*.yml]\n{tail}"
+    config = (
+        f"global: {{{head}, evaluation_interval: 5s}}\nrule_files: [{folder}/rules-*.yml]\n{tail}"
+    )
     with (
         prometheus(folder / "prometheus", config=config) as first,
         victoria(folder / "victoria", scrapes=f"global: {{{head}}}\n{tail}") as second,

@@ -59,7 +59,12 @@ class PtyProgram:
         self.start_s = 0.0
         """From its begin to what was waited for before anything was asked of it."""
         self._asked, self._begun = False, time.monotonic()
-        environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **(env or {})}
+        environment = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "PYTHONPATH": str(ROOT),
+            **(env or {}),
+        }
         environment.pop("NO_COLOR", None) if "NO_COLOR" not in (env or {}) else None
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
@@ -82,7 +87,9 @@ class PtyProgram:
         wanted, deadline = text.encode(), time.monotonic() + timeout_s
         start = len(self.written)
         while wanted not in self.written[max(0, start - len(wanted)) :]:
-            assert time.monotonic() < deadline, f"{text!r} was not written: …{self.written[-400:]!r}"
+            assert time.monotonic() < deadline, (
+                f"{text!r} was not written: …{self.written[-400:]!r}"
+            )
             self._drain(0.05)
         if not self._asked:
             self.start_s = time.monotonic() - self._begun
@@ -105,19 +112,29 @@ class PtyProgram:
     def screen(self, columns: int, rows: int) -> list[str]:
         """What a terminal shows after all that was written."""
         # pyte takes private mode queries and the kitty protocol for text.
-        text = re.sub(r"\x1b\[[<>=?][0-9;]*\$?[a-zA-Z]", _known_modes, self.written.decode("utf-8", "replace"))
+        text = re.sub(
+            r"\x1b\[[<>=?][0-9;]*\$?[a-zA-Z]", _known_modes, self.written.decode("utf-8", "replace")
+        )
         screen = pyte.Screen(columns, rows)
         pyte.Stream(screen).feed(text)
         return [line.rstrip() for line in screen.display]
 
     def read_screen_until(
-        self, holds: Callable[[list[str]], bool], columns: int, rows: int, timeout_s: float = FOREVER_S
+        self,
+        holds: Callable[[list[str]], bool],
+        columns: int,
+        rows: int,
+        timeout_s: float = FOREVER_S,
     ) -> None:
         """Drain the terminal until what it shows fulfils a condition. Raises AssertionError when it never does."""
         deadline = time.monotonic() + timeout_s
         while not holds(screen := self.screen(columns, rows)):
-            while not self._drain(0.05):  # to draw what was drawn already takes a tenth of a second of CPU
-                assert time.monotonic() < deadline, "the screen never came to it:\n" + "\n".join(screen)
+            while not self._drain(
+                0.05
+            ):  # to draw what was drawn already takes a tenth of a second of CPU
+                assert time.monotonic() < deadline, "the screen never came to it:\n" + "\n".join(
+                    screen
+                )
 
     def press(self, keys: str) -> None:
         self._asked = True

@@ -45,7 +45,9 @@ def number(draw: random.Random, metric: Metric) -> Any:
         return draw.random() < 0.5
     low = 0.0 if metric.low is None else metric.low
     high = HUGE if metric.high is None else metric.high
-    value = draw.choice([low, high, draw.uniform(low, high), draw.uniform(low, min(high, 100.0)), low + 1e-9])
+    value = draw.choice(
+        [low, high, draw.uniform(low, high), draw.uniform(low, min(high, 100.0)), low + 1e-9]
+    )
     if metric.unit == "bytes":
         value = float(round(value))
     return value if metric.is_valid(value) else low
@@ -99,13 +101,19 @@ def _gpu(draw: random.Random, index: int) -> GpuSample:
 
 
 def _static(draw: random.Random) -> ProcessStatic:
-    facts = {name: _text(draw) for name in ProcessStatic.__struct_fields__ if name not in ("batch_job", "contained_in")}
+    facts = {
+        name: _text(draw)
+        for name in ProcessStatic.__struct_fields__
+        if name not in ("batch_job", "contained_in")
+    }
     jobs = None, slurm(8821), CgroupName(*(_text(draw) or "x" for _ in range(2)))
     return ProcessStatic(**facts, batch_job=draw.choice(jobs), contained_in=draw.choice(jobs))
 
 
 def _times(draw: random.Random, part: str, kind: type[Time]) -> Time:
-    return kind(*(number(draw, PROCESS_METRICS[f"{part}_{state}_pct"]) for state in kind.__struct_fields__))
+    return kind(
+        *(number(draw, PROCESS_METRICS[f"{part}_{state}_pct"]) for state in kind.__struct_fields__)
+    )
 
 
 def _process(draw: random.Random, gpus: int) -> ProcessSample:
@@ -124,7 +132,9 @@ def _process(draw: random.Random, gpus: int) -> ProcessSample:
         type=draw.choice((None, "C", "G", "M")),
         state=draw.choice((None, "R", "S", "D", "Z", "T")),
         main_looks=draw.choice((None, MainLooks(), MainLooks((("queue", 2), ("run", 1))))),
-        waits_for=draw.choice((None, (), (WaitEnd("pipe", 67.0, (4, 5)), WaitEnd("child", 33.0, (), "its children")))),
+        waits_for=draw.choice(
+            (None, (), (WaitEnd("pipe", 67.0, (4, 5)), WaitEnd("child", 33.0, (), "its children")))
+        ),
         static=_static(draw),
     )
 
@@ -132,7 +142,9 @@ def _process(draw: random.Random, gpus: int) -> ProcessSample:
 def random_snapshot(seed: int, t: float = T0, gpus: int = 3, processes: int = 6) -> Snapshot:
     """The same seed gives the same snapshot."""
     draw = random.Random(seed)
-    rows = {(p.pid, p.starttime, p.gpu): p for p in (_process(draw, gpus) for _ in range(processes))}
+    rows = {
+        (p.pid, p.starttime, p.gpu): p for p in (_process(draw, gpus) for _ in range(processes))
+    }
     return Snapshot(
         t,
         Machine(_text(draw) or "host", _text(draw), _text(draw)),
@@ -140,7 +152,10 @@ def random_snapshot(seed: int, t: float = T0, gpus: int = 3, processes: int = 6)
         tuple(rows.values()),
         HostSample(**_values(draw, HostSample, dict(HOST_METRICS))),
         draw.choice((0.25, 1.0, 60.0)),
-        tuple(Event(t, "mark", _text(draw) or "mark", draw.choice((None, 0, 99))) for _ in range(draw.randrange(3))),
+        tuple(
+            Event(t, "mark", _text(draw) or "mark", draw.choice((None, 0, 99)))
+            for _ in range(draw.randrange(3))
+        ),
         draw.choice((None, OwnCost(0.1, 3e7), OwnCost())),
         draw.choice(({}, {"nvml": 12.0}, {"proc": 1e6})),
         tuple(text for text in (_text(draw), _text(draw)) if text),

@@ -30,7 +30,9 @@ T0 = 1_780_000_000.0
 MACHINE = Machine("node-17", "boot-1", "580.65")
 
 
-def frame(k: int, *, gpus: int = 2, processes: int = 3, t0: float = T0, machine: Machine = MACHINE) -> Snapshot:
+def frame(
+    k: int, *, gpus: int = 2, processes: int = 3, t0: float = T0, machine: Machine = MACHINE
+) -> Snapshot:
     """The frame ``k`` seconds after ``t0``: every number is drawn from a generator seeded with ``k``."""
     draw = random.Random(k)
     cards = tuple(
@@ -63,12 +65,18 @@ def frame(k: int, *, gpus: int = 2, processes: int = 3, t0: float = T0, machine:
             rss_bytes=draw.randrange(1 << 33),
             nccl=False,
             static=ProcessStatic(
-                "ml", f"python train.py --rank {i}", "python", loader="torch" if i else None, job_key=f"key{i}"
+                "ml",
+                f"python train.py --rank {i}",
+                "python",
+                loader="torch" if i else None,
+                job_key=f"key{i}",
             ),
         )
         for i in range(processes)
     )
-    return Snapshot(t0 + k, machine, cards, rows, HostSample(cpu_pct=draw.uniform(0, 100), cpu_count=32))
+    return Snapshot(
+        t0 + k, machine, cards, rows, HostSample(cpu_pct=draw.uniform(0, 100), cpu_count=32)
+    )
 
 
 def frames(count: int, **given: object) -> Iterator[Snapshot]:
@@ -122,5 +130,7 @@ def read_back(*snapshots: Snapshot) -> list[Snapshot]:
 def recorded_events(path: str | Path) -> list[Event]:
     """The lines of a whole file that are events, verdicts too."""
     data = Path(path).read_bytes()
-    lines = map(decode_line, (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines())
+    lines = map(
+        decode_line, (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines()
+    )
     return [replace(line, derived=False) for line in lines if isinstance(line, Event)]

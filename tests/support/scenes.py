@@ -51,7 +51,13 @@ SOME_THREADS = ThreadList(
 
 def gpu(index: int = 0, **changes: Any) -> GpuSample:
     """A healthy H100 at full load; ``util``, ``sm`` and ``dram`` are short. Counters not given stay below util."""
-    static = GpuStatic(index, f"GPU-{index}", "NVIDIA H100 80GB HBM3", nvlink_peak_bytes_per_s=450e9, mig_enabled=False)
+    static = GpuStatic(
+        index,
+        f"GPU-{index}",
+        "NVIDIA H100 80GB HBM3",
+        nvlink_peak_bytes_per_s=450e9,
+        mig_enabled=False,
+    )
     for short, key in (("util", "util_pct"), ("sm", "sm_active_pct"), ("dram", "dram_active_pct")):
         if short in changes:
             changes[key] = changes.pop(short)
@@ -89,7 +95,9 @@ def gpu(index: int = 0, **changes: Any) -> GpuSample:
 
 def _rule_in(why: str) -> str | None:
     """The rule at the beginning of the words that a scene gives."""
-    return NEVER if why.startswith(NOT_A_LOADER) else why.split()[0] if why.startswith("R") else None
+    return (
+        NEVER if why.startswith(NOT_A_LOADER) else why.split()[0] if why.startswith("R") else None
+    )
 
 
 def told(process: ProcessSample) -> ProcessSample:
@@ -111,7 +119,9 @@ def told(process: ProcessSample) -> ProcessSample:
     )
 
 
-def train(index: int = 0, main: float = 10.0, main_looks: MainLooks | None = None, **changes: Any) -> ProcessSample:
+def train(
+    index: int = 0, main: float = 10.0, main_looks: MainLooks | None = None, **changes: Any
+) -> ProcessSample:
     """The training process of a GPU, its main thread on a core ``main`` percent of the time.
 
     ``main_looks`` are the states in which it was seen: they share the rest of its time.
@@ -146,7 +156,11 @@ def train(index: int = 0, main: float = 10.0, main_looks: MainLooks | None = Non
 
 def _main_time(looks: MainLooks, rest: float) -> MainTime:
     """The waits of a main thread that was seen in these states, over the time in which it did not run."""
-    seen = {"poll" if state == "queue" else state: count for state, count in looks.counts if state != "run"}
+    seen = {
+        "poll" if state == "queue" else state: count
+        for state, count in looks.counts
+        if state != "run"
+    }
     shares = {state: rest * count / looks.waiting for state, count in seen.items()}
     return replace(MainTime(*[0.0] * len(MainTime.__struct_fields__)), **shares)
 
@@ -156,15 +170,27 @@ def _feed_time(run: float, queued: float, wait: str | None) -> FeedTime:
     rest = max(0.0, 100.0 - run - queued)
     if wait is None:
         return FeedTime(run, queued, unread=rest)
-    return replace(FeedTime(*[0.0] * len(FeedTime.__struct_fields__)), run=run, queued=queued, **{wait: rest})
+    return replace(
+        FeedTime(*[0.0] * len(FeedTime.__struct_fields__)), run=run, queued=queued, **{wait: rest}
+    )
 
 
 def workers(
-    count: int, run: float, wait: float = 0.0, parent: int = 4000, waiting_on: str | None = "poll", **changes: Any
+    count: int,
+    run: float,
+    wait: float = 0.0,
+    parent: int = 4000,
+    waiting_on: str | None = "poll",
+    **changes: Any,
 ) -> list[ProcessSample]:
     """Dataloader workers, each on a core ``run`` and queued ``wait`` percent of the time, else in one wait."""
     static = ProcessStatic(
-        user="ml", command="python train.py", name="python", loader="torch", why="R1 comm", rule="R1"
+        user="ml",
+        command="python train.py",
+        name="python",
+        loader="torch",
+        why="R1 comm",
+        rule="R1",
     )
     sample = ProcessSample(
         pid=0,
@@ -196,7 +222,12 @@ def snap(
     """A snapshot ``tick`` seconds after the beginning."""
     all_gpus = (gpus,) if isinstance(gpus, GpuSample) else tuple(gpus)
     return Snapshot(
-        t=T0 + tick, machine=MACHINE, gpus=all_gpus, processes=tuple(processes), host=host, interval_s=interval_s
+        t=T0 + tick,
+        machine=MACHINE,
+        gpus=all_gpus,
+        processes=tuple(processes),
+        host=host,
+        interval_s=interval_s,
     )
 
 
@@ -219,7 +250,10 @@ class Watch:
 
 
 def steady(
-    seconds: int, sample: GpuSample, processes: Iterable[ProcessSample] = (), host: HostSample = HOST
+    seconds: int,
+    sample: GpuSample,
+    processes: Iterable[ProcessSample] = (),
+    host: HostSample = HOST,
 ) -> GpuDiagnosis:
     """What stands after so many equal seconds."""
     rows = tuple(processes)

@@ -48,7 +48,10 @@ def _with_processes(snapshot: Snapshot, count: int) -> Snapshot:
     own = [p for p in snapshot.processes if p.role == "gpu"]
     if count <= len(own):
         kept = {p.pid for p in own[:count]}
-        return replace(snapshot, processes=tuple(p for p in snapshot.processes if p.pid in kept or p.ppid in kept))
+        return replace(
+            snapshot,
+            processes=tuple(p for p in snapshot.processes if p.pid in kept or p.ppid in kept),
+        )
     copies = [_copy(own[i % len(own)], i, snapshot) for i in range(count - len(own))]
     return replace(snapshot, processes=(*snapshot.processes, *copies))
 
@@ -61,6 +64,10 @@ def _copy(process: ProcessSample, number: int, snapshot: Snapshot) -> ProcessSam
         gpu=snapshot.gpus[number % len(snapshot.gpus)].static.index,
         gpu_mem_bytes=number * 3e6,
         static=replace(
-            process.static, command=name, user=name[:40], batch_job=None, contained_in=CgroupName(name[:20])
+            process.static,
+            command=name,
+            user=name[:40],
+            batch_job=None,
+            contained_in=CgroupName(name[:20]),
         ),
     )

@@ -29,7 +29,9 @@ class ScriptedEngine:
         self.answer: Any = None
         self.asked: list[tuple[str, dict[str, list[str]], dict[str, str]]] = []
 
-    def reply(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    def reply(
+        self, asked: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
         path, form = asked.path, parse_qs(body.decode())
         if form:
             self.asked.append((path, form, dict(asked.headers)))
@@ -77,7 +79,11 @@ def answers(
 ) -> Callable[[str], Answer]:
     """An engine that holds one moment of a fleet of dcgm-exporters, by the questions' shapes. ``up`` are hosts of which
     a scrape failed: 1 once, 0 twice; ``lost`` are GPUs, by host and number, that are not exported any more."""
-    reads = [fleet.gpu(host, number, STARTED) for host in range(fleet.hosts) for number in range(fleet.gpus)]
+    reads = [
+        fleet.gpu(host, number, STARTED)
+        for host in range(fleet.hosts)
+        for number in range(fleet.gpus)
+    ]
 
     def answer(query: str) -> Answer:
         if is_discovery(query):
@@ -92,12 +98,21 @@ def answers(
                 continue
             labels = {"instance": f"{read.host}:9400", "gpu": read.gpu}
             if "count_over_time" in query:
-                return vector({"metric": {"gputop_names": "legacy"}, "value": 20}, t=STARTED + skew_s)
+                return vector(
+                    {"metric": {"gputop_names": "legacy"}, "value": 20}, t=STARTED + skew_s
+                )
             if "modelName" in query:
-                labels |= {"Hostname": read.host, "UUID": read.uuid, "hpc_job": read.job[6:], "gputop_names": "legacy"}
+                labels |= {
+                    "Hostname": read.host,
+                    "UUID": read.uuid,
+                    "hpc_job": read.job[6:],
+                    "gputop_names": "legacy",
+                }
                 rows.append({"metric": labels, "value": read.util_pct})
             elif "timestamp" in query:
-                rows.append({"metric": {**labels, "gputop_names": "age"}, "value": STARTED - 3.0 + skew_s})
+                rows.append(
+                    {"metric": {**labels, "gputop_names": "age"}, "value": STARTED - 3.0 + skew_s}
+                )
             elif "quantile" in query:
                 rows += [{"metric": labels, "value": 0.0}] * read.is_quiet
             elif "SM_ACTIVE" in query and read.sm_active_pct is not None:
@@ -112,7 +127,9 @@ def answers(
 class ScriptedClient:
     """In the place of a client: the series that ``series`` gives to each question, as labels and value at ``t``."""
 
-    def __init__(self, series: Callable[[str], Iterable[tuple[Mapping[str, str], object]]], *dialects: str) -> None:
+    def __init__(
+        self, series: Callable[[str], Iterable[tuple[Mapping[str, str], object]]], *dialects: str
+    ) -> None:
         self._series, self._dialects, self.t = series, dialects, STARTED
 
     def begin(self) -> None:
@@ -122,10 +139,16 @@ class ScriptedClient:
         """Nothing to close."""
 
     def ask(self, queries: Iterable[PromQuery]) -> list[PromAnswer]:
-        return [PromAnswer([self._row(*one) for one in self._rows(query.promql)]) for query in queries]
+        return [
+            PromAnswer([self._row(*one) for one in self._rows(query.promql)]) for query in queries
+        ]
 
     def _rows(self, query: str) -> Iterable[tuple[Mapping[str, str], object]]:
-        return [({"gputop_names": name}, 1) for name in self._dialects] if is_discovery(query) else self._series(query)
+        return (
+            [({"gputop_names": name}, 1) for name in self._dialects]
+            if is_discovery(query)
+            else self._series(query)
+        )
 
     def _row(self, labels: Mapping[str, str], value: object) -> SeriesRow:
         at = (self.t, str(value))

@@ -23,9 +23,18 @@ COMMANDS: list[list[str]] = [
 ORDINARY = (FOLDER / "ordinary.txt").read_text("utf-8").splitlines()
 WORDS: dict[str, list[str]] = json.loads((FOLDER / "words.json").read_text("utf-8"))
 """Programs, options and values as the public documentation of programs shows them, and lines with random names."""
-VALUES = [WORDS[kind] for kind in ("models", "files", "numbers", "hashes", "images", "hosts", "words")]
-ALPHABETS = {"M": ascii_letters + digits, "H": "0123456789abcdef", "U": f"{ascii_letters}{digits}-_", "D": digits}
-_ROWS = dict(line.split(None, 1) for line in (FOLDER / "shapes.txt").read_text("utf-8").splitlines())
+VALUES = [
+    WORDS[kind] for kind in ("models", "files", "numbers", "hashes", "images", "hosts", "words")
+]
+ALPHABETS = {
+    "M": ascii_letters + digits,
+    "H": "0123456789abcdef",
+    "U": f"{ascii_letters}{digits}-_",
+    "D": digits,
+}
+_ROWS = dict(
+    line.split(None, 1) for line in (FOLDER / "shapes.txt").read_text("utf-8").splitlines()
+)
 SHAPES = tuple(_ROWS)
 """Names of secrets of many issuers and places."""
 
@@ -49,7 +58,10 @@ def commands_with_names(count: int, seed: int = 1) -> list[list[str]]:
     draw = random.Random(seed)
 
     def made(word: str) -> str:
-        for name, alphabet in (("HEX", "0123456789abcdef"), ("BASE", "0123456789abcdefghijklmnopqrstuvwxyz")):
+        for name, alphabet in (
+            ("HEX", "0123456789abcdef"),
+            ("BASE", "0123456789abcdefghijklmnopqrstuvwxyz"),
+        ):
             for length in (64, 40, 32, 16, 12, 10, 8, 7, 5):
                 word = word.replace(f"{name}{length}", "".join(draw.choices(alphabet, k=length)))
         return word.replace("UUID", str(uuid.UUID(int=draw.getrandbits(128))))

@@ -48,7 +48,9 @@ class Serving:
         self.session = ClientSession()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
         await self.session.close()
         self.process.kill()
         self.process.wait()
@@ -62,7 +64,9 @@ class Serving:
 
     def viewers(self) -> list[int]:
         """Processes of viewers that are running."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        )
         return [int(pid) for pid in children]
 
     async def opened(self, **size: int) -> Any:

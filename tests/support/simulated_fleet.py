@@ -100,11 +100,15 @@ def _own(labels: str, index: int) -> list[str]:
         f"gputop_loader_queued_ratio{{{labels}}} 0.4\ngputop_loader_disk_ratio{{{labels}}} 0.3\n",
     ]
     if index == UNUSED:
-        lines.append(f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="batch-0"}} 1\n')
+        lines.append(
+            f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="batch-0"}} 1\n'
+        )
     elif index != FREE:
         lines.append(f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ml"}} 1\n')
     if index == 0:
-        lines.append(f"gputop_gpu_remap_pending{{{labels}}} 1\ngputop_gpu_remap_failed{{{labels}}} 0\n")
+        lines.append(
+            f"gputop_gpu_remap_pending{{{labels}}} 1\ngputop_gpu_remap_failed{{{labels}}} 0\n"
+        )
         lines.append(f"gputop_gpu_lost{{{labels}}} 1\n")
         lines.append('gputop_up{instance="fates:9401",job="gputop"} 0\n')
     return lines
@@ -119,7 +123,9 @@ def page(names: Names, age_s: float) -> str:
         lines += _lines(signal_series(names, "ecc", float(int(age_s / 3)), labels))
         if names == "gputop":
             for state in STATES:
-                lines.append(f'gputop_gpu_state_seconds_total{{{labels},state="{state}"}} {age_s / 6:.3f}\n')
+                lines.append(
+                    f'gputop_gpu_state_seconds_total{{{labels},state="{state}"}} {age_s / 6:.3f}\n'
+                )
             lines.append(
                 f'gputop_gpu_throttle_seconds_total{{{labels},reason="hardware_thermal"}} {age_s / 2:.3f}\n'
                 f'gputop_gpu_xid_errors_total{{{labels},xid="79"}} {int(age_s / 3)}\n'

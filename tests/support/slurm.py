@@ -37,7 +37,12 @@ class Slurm:
     def run(self, *command: str) -> str:
         """What a command of Slurm's prints."""
         done = subprocess.run(
-            command, env=dict(self.environment), capture_output=True, text=True, timeout=60, check=False
+            command,
+            env=dict(self.environment),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, (command, done.stderr)
         return done.stdout.strip()
@@ -105,5 +110,8 @@ def _until_idle(running: Slurm, folder: Path) -> None:
     try:
         until(is_idle, START_S)
     except AssertionError:
-        logs = [(folder / f"{name}.log").read_text()[-1000:] for name in ("munged", "slurmctld", "slurmd")]
+        logs = [
+            (folder / f"{name}.log").read_text()[-1000:]
+            for name in ("munged", "slurmctld", "slurmd")
+        ]
         raise AssertionError(logs) from None

@@ -27,7 +27,9 @@ class _Checker(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag not in ("script", "iframe", "object", "embed", "link", "img", "base", "form")
-        assert not any(name.startswith("on") or name in ("src", "href", "action") for name, _ in attrs)
+        assert not any(
+            name.startswith("on") or name in ("src", "href", "action") for name, _ in attrs
+        )
         if tag != "meta":
             self.open.append(tag)
 

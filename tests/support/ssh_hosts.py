@@ -32,7 +32,10 @@ def missing_sshd() -> str:
     for program in ("ssh", "sshd", "ssh-keygen"):
         if _found(program) is None:
             return f"no {program} on this machine: apt-get install openssh-server"
-    if os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+    if (
+        os.geteuid() == 0
+        and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode
+    ):
         return "sshd needs a user of its own, and no mount namespace can be made here"
     return ""
 
@@ -50,12 +53,19 @@ def exporter(number: int, tag: str) -> str:
 
 @contextlib.contextmanager
 def ssh_hosts(
-    folder: Path, hosts: Mapping[str, str], *, asking: tuple[str, ...] = (), unknown: tuple[str, ...] = ()
+    folder: Path,
+    hosts: Mapping[str, str],
+    *,
+    asking: tuple[str, ...] = (),
+    unknown: tuple[str, ...] = (),
 ) -> Iterator[Path]:
     """A running sshd; gives the ``ssh_config`` by which these hosts, name → what they run, are reached. Those in
     ``asking`` want a password, the key of those in ``unknown`` is not known."""
     for key in ("host_key", "user_key"):
-        subprocess.run([_found("ssh-keygen") or "", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+        subprocess.run(
+            [_found("ssh-keygen") or "", "-q", "-t", "ed25519", "-N", "", "-f", folder / key],
+            check=True,
+        )
     public = (folder / "host_key.pub").read_text().split()[:2]
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
     ports = {name: free_port() for name in hosts}

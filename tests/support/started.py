@@ -14,7 +14,9 @@ ENDS_S = 20.0
 @contextlib.contextmanager
 def started(command: list[str], log: Any, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A program that writes to ``log``; asked to end at the end of the block, and killed where it does not."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, **more)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, **more
+    )
     try:
         yield process
     finally:

@@ -34,7 +34,9 @@ class SteadyPilot(Pilot[Any]):
     async def burst(self, *keys: str) -> None:
         """Keys as fast as a terminal can send them."""
         for key in keys:
-            self.app.post_message(Key(key, key_to_character(key)) if len(key) > 1 else Key(_name(key), key))
+            self.app.post_message(
+                Key(key, key_to_character(key)) if len(key) > 1 else Key(_name(key), key)
+            )
         await self.settle()
 
     async def pause(self, delay: float | None = None) -> None:

@@ -43,10 +43,20 @@ class Allocator:
     def reserved(self) -> int:
         return sum(segment["total_size"] for segment in self.segments)
 
-    def _event(self, action: str, addr: int, size: int, stack: list[dict[str, Any]], **more: Any) -> None:
+    def _event(
+        self, action: str, addr: int, size: int, stack: list[dict[str, Any]], **more: Any
+    ) -> None:
         self.t += 1
         self.events.append(
-            {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": self.t, "frames": stack, **more}
+            {
+                "action": action,
+                "addr": addr,
+                "size": size,
+                "stream": 0,
+                "time_us": self.t,
+                "frames": stack,
+                **more,
+            }
         )
 
     def step(self, name: str = "Optimizer.step#AdamW.step") -> None:
@@ -62,7 +72,11 @@ class Allocator:
                 if block["state"] == "inactive" and block["size"] >= room:
                     rest = block["size"] - room
                     taken = self._block(block["address"], room, size, stack)
-                    left = [{**block, "address": block["address"] + room, "size": rest}] if rest else []
+                    left = (
+                        [{**block, "address": block["address"] + room, "size": rest}]
+                        if rest
+                        else []
+                    )
                     segment["blocks"][at : at + 1] = [taken, *left]
                     self._event("alloc", taken["address"], size, stack)
                     return int(taken["address"])
@@ -87,7 +101,13 @@ class Allocator:
 
     @staticmethod
     def _free(address: int, size: int) -> dict[str, Any]:
-        return {"address": address, "size": size, "requested_size": 0, "state": "inactive", "frames": []}
+        return {
+            "address": address,
+            "size": size,
+            "requested_size": 0,
+            "state": "inactive",
+            "frames": [],
+        }
 
     def free(self, address: int) -> None:
         for segment in self.segments:

@@ -27,15 +27,28 @@ class TraceMaker:
         self.free = 0
         self._correlation = 100 + 1_000_000 * device
 
-    def _event(self, cat: str, name: str, pid: int, tid: int, begin: int, length: int, **more: Any) -> None:
+    def _event(
+        self, cat: str, name: str, pid: int, tid: int, begin: int, length: int, **more: Any
+    ) -> None:
         self.events.append(
-            {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": begin, "dur": length, **more}
+            {
+                "ph": "X",
+                "cat": cat,
+                "name": name,
+                "pid": pid,
+                "tid": tid,
+                "ts": begin,
+                "dur": length,
+                **more,
+            }
         )
 
     def span(self, name: str, begin: int, end: int, cat: str = "cpu_op", tid: int = MAIN) -> None:
         self._event(cat, name, 4000, tid, begin, end - begin)
 
-    def steps(self, many: int, name: str = "ProfilerStep#{}", ahead: int | None = None) -> Iterator[int]:
+    def steps(
+        self, many: int, name: str = "ProfilerStep#{}", ahead: int | None = None
+    ) -> Iterator[int]:
         """A range around each turn of a loop. ``ahead`` is how much sooner than the GPU the host ends a step."""
         for step in range(many):
             begin = self.t
@@ -44,7 +57,9 @@ class TraceMaker:
                 self.t = max(self.t, self.free - ahead)
             self.span(name.format(step), begin, self.t, "user_annotation")
 
-    def call(self, name: str, begin: int, end: int, correlation: int | None = None, tid: int = MAIN) -> None:
+    def call(
+        self, name: str, begin: int, end: int, correlation: int | None = None, tid: int = MAIN
+    ) -> None:
         args = {} if correlation is None else {"cbid": 211, "correlation": correlation}
         self._event("cuda_runtime", name, 4000, tid, begin, end - begin, args=args)
 
@@ -62,11 +77,17 @@ class TraceMaker:
         stream = more.pop("stream", self.stream)
         args: dict[str, Any] = {"device": self.device, "stream": stream, "correlation": correlation}
         if cat == "kernel":
-            args |= {"blocks per SM": blocks, "warps per SM": blocks * 8, "grid": [round(blocks * self.sms), 1, 1]}
+            args |= {
+                "blocks per SM": blocks,
+                "warps per SM": blocks * 8,
+                "grid": [round(blocks * self.sms), 1, 1],
+            }
             args |= {"est. achieved occupancy %": 40}
         self._event(cat, name, self.device, self.stream, begin, length, args=args | more)
 
-    def launch(self, name: str = "void at::native::add_kernel<float>(int)", length: int = 100, **more: Any) -> None:
+    def launch(
+        self, name: str = "void at::native::add_kernel<float>(int)", length: int = 100, **more: Any
+    ) -> None:
         """One launch of 4 µs (or ``inside``) within its operator, and the kernel when the stream is free.
 
         That is ``latency`` (5 µs) after the launch began at the earliest.
@@ -96,7 +117,12 @@ class TraceMaker:
         return {
             "schemaVersion": 1,
             "deviceProperties": [
-                {"id": self.device, "name": "NVIDIA H100 80GB HBM3", "numSms": self.sms, "computeMajor": 9}
+                {
+                    "id": self.device,
+                    "name": "NVIDIA H100 80GB HBM3",
+                    "numSms": self.sms,
+                    "computeMajor": 9,
+                }
             ],
             **beside,
             "traceEvents": self.events,
@@ -150,7 +176,13 @@ def _allocator(maker: TraceMaker, end: int) -> None:
 
 def _copies(maker: TraceMaker, end: int) -> None:
     while maker.free < end - 1200:
-        maker.launch("Memcpy HtoD (Pageable -> Device)", 600, cat="gpu_memcpy", op="aten::copy_", bytes=10_000_000)
+        maker.launch(
+            "Memcpy HtoD (Pageable -> Device)",
+            600,
+            cat="gpu_memcpy",
+            op="aten::copy_",
+            bytes=10_000_000,
+        )
         maker.launch(length=500)
 
 
@@ -160,8 +192,17 @@ def _communication(maker: TraceMaker, end: int) -> None:
     while maker.free < end - 500:
         seq += 1
         maker.launch(length=200)
-        collective = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": end * 100 + seq}
-        maker.launch("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgs)", 800, blocks=0.02, **collective)
+        collective = {
+            "Collective name": "allreduce",
+            "Process Group Name": "0",
+            "Seq": end * 100 + seq,
+        }
+        maker.launch(
+            "ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevKernelArgs)",
+            800,
+            blocks=0.02,
+            **collective,
+        )
 
 
 def _small_kernels(maker: TraceMaker, end: int) -> None:

@@ -27,7 +27,9 @@ def wandb_rows(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             row = {_key(item): json.loads(item.value_json) for item in record.history.item}
             rows.append({"_step": record.history.step.num, **row})
         if record.HasField("summary"):
-            summary.update({_key(item): json.loads(item.value_json) for item in record.summary.update})
+            summary.update(
+                {_key(item): json.loads(item.value_json) for item in record.summary.update}
+            )
     return rows, summary
 
 

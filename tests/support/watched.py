@@ -15,7 +15,9 @@ NOW = 1_780_000_000.0
 GIB = 2.0**30
 
 
-def snapshot(t: float, *, util: float = 90.0, pid: int | None = None, gpus: int = 1, **more: Any) -> Snapshot:
+def snapshot(
+    t: float, *, util: float = 90.0, pid: int | None = None, gpus: int = 1, **more: Any
+) -> Snapshot:
     made = tuple(
         GpuSample(
             GpuStatic(i, f"GPU-{i}", "H100"), util_pct=util, sm_active_pct=25.0, sm_source="gpm", sm_window_s=1.0,
@@ -59,7 +61,9 @@ class Watched:
         self.source = Scripted()
         self._seen = threading.Semaphore(0)
         given.setdefault("gpus", "all")
-        self.watch = gputop.watch(source=self.source, on_frame=lambda _: self._seen.release(), **given)
+        self.watch = gputop.watch(
+            source=self.source, on_frame=lambda _: self._seen.release(), **given
+        )
 
     def show(self, *snapshots: Snapshot) -> None:
         assert self.source.started.wait(10.0)

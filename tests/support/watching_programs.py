@@ -20,7 +20,9 @@ def program_on(scenario: Scenario, folder: Path) -> Callable[..., subprocess.Com
     """Runs a program under the stand-in; its text is dedented."""
     scenario.write()
 
-    def run(code: str, *, timeout: float = 90.0, launcher: tuple[str, ...] = (), **environment: str) -> Any:
+    def run(
+        code: str, *, timeout: float = 90.0, launcher: tuple[str, ...] = (), **environment: str
+    ) -> Any:
         path = folder / "program.py"
         path.write_text(textwrap.dedent(code))
         return ran(

@@ -20,14 +20,22 @@ from gputop.system.children import (
 from tests.support.waiting import has_ended, until
 
 
-def test_the_three_environments_differ_in_what_they_hold_and_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_three_environments_differ_in_what_they_hold_and_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given = {"PATH": ".:/bin::rel:/usr/bin", "HOME": "/h", "LANG": "C", "HF_TOKEN": "x"}
     for name in list(os.environ):
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert (ours(A="b").variables, ours().folder) == ({**given, "PATH": "/bin:/usr/bin", "A": "b"}, "/")
-    assert (an_alerts().variables, an_alerts().folder) == ({"PATH": "/bin:/usr/bin", "HOME": "/h", "LANG": "C"}, "/")
+    assert (ours(A="b").variables, ours().folder) == (
+        {**given, "PATH": "/bin:/usr/bin", "A": "b"},
+        "/",
+    )
+    assert (an_alerts().variables, an_alerts().folder) == (
+        {"PATH": "/bin:/usr/bin", "HOME": "/h", "LANG": "C"},
+        "/",
+    )
     monkeypatch.delenv("PATH")
     assert an_alerts().variables["PATH"].startswith("/")
 
@@ -54,7 +62,9 @@ sys.stdin.read()
 
 
 def test_another_s_program_ends_with_the_one_that_started_it_even_by_sigkill() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     parent.kill()

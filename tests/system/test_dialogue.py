@@ -44,7 +44,9 @@ def fate(dialogue: Dialogue[Word]) -> str:
 
 
 def test_what_it_is_told_comes_back_and_what_is_no_message_is_skipped() -> None:
-    with running("print('{}'); print('[' * 5000); print('x'); print('{\"t\":\"s\"}', flush=True)\n" + ECHO) as dialogue:
+    with running(
+        "print('{}'); print('[' * 5000); print('x'); print('{\"t\":\"s\"}', flush=True)\n" + ECHO
+    ) as dialogue:
         dialogue.tell(Word("on"))
         assert answer(dialogue) == [Word("on")]
 
@@ -56,7 +58,10 @@ def test_what_it_is_told_comes_back_and_what_is_no_message_is_skipped() -> None:
         ("import sys; sys.exit('no such card')", "ended with status 1 (no such card)"),
         ("import os, time; os.close(1); time.sleep(60)", "has closed its output"),
         ("while True: print('x' * 60)", "writes more than it was asked for"),
-        (f"import time; print('x' * {LONGEST_LINE + 9}, end='', flush=True); time.sleep(60)", "writes more"),
+        (
+            f"import time; print('x' * {LONGEST_LINE + 9}, end='', flush=True); time.sleep(60)",
+            "writes more",
+        ),
     ],
 )
 def test_how_it_ends_is_told_in_one_line(code: str, why: str) -> None:

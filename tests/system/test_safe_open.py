@@ -56,10 +56,26 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (read_trace, OSError, "not a regular file"),
         (load_plain, OSError, "not a regular file"),
         (lambda path: context(path, None, None), UsageError, "--tls-cert {}: not a regular file"),
-        (lambda path: context(__file__, path, None), UsageError, "--tls-key {}: not a regular file"),
-        (lambda path: context(__file__, None, path), UsageError, "--client-ca {}: not a regular file"),
-        (lambda path: address_of(URL, {}, header_file=path), UsageError, "--header-file: {} is a named pipe"),
-        (lambda path: address_of(URL, {"GPUTOP_PROM_TOKEN_FILE": path}), UsageError, "{} is a named pipe"),
+        (
+            lambda path: context(__file__, path, None),
+            UsageError,
+            "--tls-key {}: not a regular file",
+        ),
+        (
+            lambda path: context(__file__, None, path),
+            UsageError,
+            "--client-ca {}: not a regular file",
+        ),
+        (
+            lambda path: address_of(URL, {}, header_file=path),
+            UsageError,
+            "--header-file: {} is a named pipe",
+        ),
+        (
+            lambda path: address_of(URL, {"GPUTOP_PROM_TOKEN_FILE": path}),
+            UsageError,
+            "{} is a named pipe",
+        ),
         (lambda path: problems(Path(path)), ConfigError, "it is a named pipe"),
     ],
 )
@@ -74,11 +90,15 @@ def test_headers_may_come_by_a_pipe_of_the_shell() -> None:
     end, start = os.pipe()
     os.write(start, b"X-Scope-OrgID: team\n")
     os.close(start)
-    assert ended(lambda: address_of(URL, {}, header_file=f"/dev/fd/{end}").headers) == {"X-Scope-OrgID": "team"}
+    assert ended(lambda: address_of(URL, {}, header_file=f"/dev/fd/{end}").headers) == {
+        "X-Scope-OrgID": "team"
+    }
     os.close(end)
 
 
-def test_a_file_is_its_owners_alone_and_keeps_the_mode_and_the_link_that_it_has(tmp_path: Path) -> None:
+def test_a_file_is_its_owners_alone_and_keeps_the_mode_and_the_link_that_it_has(
+    tmp_path: Path,
+) -> None:
     new, shared, link = tmp_path / "new", tmp_path / "shared", tmp_path / "link"
     write_private(new, "µ")
     assert (new.read_bytes(), stat.S_IMODE(new.stat().st_mode)) == ("µ".encode(), 0o600)
@@ -86,11 +106,17 @@ def test_a_file_is_its_owners_alone_and_keeps_the_mode_and_the_link_that_it_has(
     shared.chmod(0o644)
     link.symlink_to(shared)
     write_private(link, b"after")
-    assert (shared.read_text(), stat.S_IMODE(shared.stat().st_mode), link.is_symlink()) == ("after", 0o644, True)
+    assert (shared.read_text(), stat.S_IMODE(shared.stat().st_mode), link.is_symlink()) == (
+        "after",
+        0o644,
+        True,
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new", "shared"]
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "report.html"
     path.write_text("before")
 
@@ -105,7 +131,9 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_device_is_written_to_as_it_is_and_a_pipe_only_where_somebody_reads_it(tmp_path: Path) -> None:
+def test_a_device_is_written_to_as_it_is_and_a_pipe_only_where_somebody_reads_it(
+    tmp_path: Path,
+) -> None:
     write_private("/dev/null", "nothing to keep")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

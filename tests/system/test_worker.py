@@ -111,5 +111,7 @@ once("test", lambda: threading.Event().wait())
 reached.wait()
 print("ends")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60.0, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60.0, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")

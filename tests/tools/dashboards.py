@@ -74,12 +74,16 @@ def _dashboard(kind: str) -> str:
     built = (
         dashboard.Dashboard(f"gputop: {titles[kind]}")
         .uid(f"gputop-{kind}")
-        .description("Import it into Grafana, or provision the folder. Its queries: gputop fleet queries.")
+        .description(
+            "Import it into Grafana, or provision the folder. Its queries: gputop fleet queries."
+        )
         .tags(["gputop", "gpu"])
         .editable()
         .refresh("1m")
         .time("now-1h", "now")
-        .with_variable(dashboard.DatasourceVariable("datasource").label("Source").type("prometheus"))
+        .with_variable(
+            dashboard.DatasourceVariable("datasource").label("Source").type("prometheus")
+        )
         .link(
             dashboard.DashboardLink(f"gputop: {titles[other]}")
             .type(DashboardLinkType.LINK)
@@ -133,7 +137,10 @@ def _panel(query: FleetQuestion, kind: str) -> object:
     asked = prometheus.Dataquery().expr(expr).ref_id("A").datasource(SOURCE)
     text = f"{query.meaning}\n\n→ {query.advice}"
     if kind == "fleet" and query.id in SUMS:
-        text += "\n\nOf whole clusters, as the rules record it: a chosen host, GPU or job does not narrow it."
+        text += (
+            "\n\nOf whole clusters, as the rules record it: a chosen host, GPU or job does not "
+            "narrow it."
+        )
     unit = UNITS[query.unit]
     if query.id in STATS:
         made = stat.Panel().span(4).height(4).no_value("none")
@@ -143,7 +150,11 @@ def _panel(query: FleetQuestion, kind: str) -> object:
         made = bargauge.Panel().span(12).height(7)
     else:
         made = timeseries.Panel().span(12).height(7)
-        made = made.min(0).max(1) if query.unit == "ratio" and query.id not in ("gap", "pcie_saturation") else made
+        made = (
+            made.min(0).max(1)
+            if query.unit == "ratio" and query.id not in ("gap", "pcie_saturation")
+            else made
+        )
     if query.id in STATS or query.id in TABLES or query.id in BARS:
         asked = asked.instant()
     if query.id in TABLES:

@@ -31,9 +31,18 @@ TEXT = (
 def reference_page(made_by: str) -> str:
     """The page as Markdown."""
     others = [(f"`{series.name}`", series.help, "host") for series in host_series()]
-    others += [(f"`{series.name}`", series.help, "process, with --processes") for series in process_series()]
+    others += [
+        (f"`{series.name}`", series.help, "process, with --processes")
+        for series in process_series()
+    ]
     alert_rows = tuple(
-        (f"`{alert.name}`", question.title, f"`{question.id}{alert.when}`", alert.lasts, alert.severity)
+        (
+            f"`{alert.name}`",
+            question.title,
+            f"`{question.id}{alert.when}`",
+            alert.lasts,
+            alert.severity,
+        )
         for question, alert in alerts("gputop")
     )
     return markdown(page("Fleet: series, questions, alerts", TEXT, (

@@ -61,19 +61,27 @@ def read_report(data: bytes) -> HardwareReport:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoReport(f"no hardware report: {error}") from None
     texts = {name: value for name in TEXTS if (value := getattr(report, name)) is not None}
-    return msgspec.structs.replace(report, **{name: clean_text(value)[:MOST_TEXT] for name, value in texts.items()})
+    return msgspec.structs.replace(
+        report, **{name: clean_text(value)[:MOST_TEXT] for name, value in texts.items()}
+    )
 
 
 def page(folder: Path = FOLDER) -> str:
     """The page. Raises SystemExit with one line for a file that is no report."""
     reports = [_read(path) for path in sorted(folder.glob("*.json"))]
-    rows = ["", "| card | driver | SM activity by | it was | widest error | gputop | seen | by |", "|" + "---|" * 8]
+    rows = [
+        "",
+        "| card | driver | SM activity by | it was | widest error | gputop | seen | by |",
+        "|" + "---|" * 8,
+    ]
     for found in sorted(reports, key=lambda report: (report.gpu, report.date)):
         cells = (
             found.gpu, found.driver or "n/a", found.sm_source, WORDS[found.exit_status], _error(found), found.gputop,
             found.date, found.by or "–",
         )  # fmt: skip
-        rows.append("| " + " | ".join(cell.replace("|", "/").replace("<", "‹") for cell in cells) + " |")
+        rows.append(
+            "| " + " | ".join(cell.replace("|", "/").replace("<", "‹") for cell in cells) + " |"
+        )
     return HEAD + "\n".join(rows) + "\n" + FOOT
 
 

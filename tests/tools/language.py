@@ -49,7 +49,9 @@ def measure(sources: Iterable[str]) -> Language:
             if isinstance(node, (*Function, ast.ClassDef, ast.Module)):
                 _add_docstring(sums, ast.get_docstring(node))
             if isinstance(node, (*Function, ast.ClassDef)):
-                sums.bare_names += sum(BARE_NAME.fullmatch(name) is not None for name in _names(node))
+                sums.bare_names += sum(
+                    BARE_NAME.fullmatch(name) is not None for name in _names(node)
+                )
         for function in _public_functions(tree):
             sums.public_functions += 1
             sums.documented += ast.get_docstring(function) is not None
@@ -78,5 +80,11 @@ def _names(node: ast.AST) -> Iterator[str]:
 def _public_functions(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield public functions of the module and public methods of its public classes."""
     for node in tree.body:
-        inside = node.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_") else [node]
-        yield from (item for item in inside if isinstance(item, Function) and not item.name.startswith("_"))
+        inside = (
+            node.body
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+            else [node]
+        )
+        yield from (
+            item for item in inside if isinstance(item, Function) and not item.name.startswith("_")
+        )

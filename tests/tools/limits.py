@@ -17,16 +17,32 @@ def rows() -> list[tuple[str, float, float]]:
 
     Sizes and bare names may not grow; docs/contributing.md says what they are to become.
     """
-    sizes = packages((str(path), path.read_text()) for tree in ("gputop", "tests") for path in Path(tree).rglob("*.py"))
+    sizes = packages(
+        (str(path), path.read_text())
+        for tree in ("gputop", "tests")
+        for path in Path(tree).rglob("*.py")
+    )
     language = measure(path.read_text() for path in sorted(Path("gputop").rglob("*.py")))
     return [
         ("gputop: code lines", sizes["gputop"]["code lines"], 50_000),
         ("gputop: tokens", sizes["gputop"]["tokens"], 494_000),
         ("tests: lines", sizes["tests"]["lines"], 44_000),
         ("tests: code lines", sizes["tests"]["code lines"], 34_500),
-        ("docstrings that begin with a pronoun or preposition, %", 100 * language.odd_starts / language.docstrings, 1),
-        ("docstrings with a clumsy construction, %", 100 * language.clumsy / language.docstrings, 1),
-        ("words in the first line of a docstring", language.first_line_words / language.docstrings, 10),
+        (
+            "docstrings that begin with a pronoun or preposition, %",
+            100 * language.odd_starts / language.docstrings,
+            1,
+        ),
+        (
+            "docstrings with a clumsy construction, %",
+            100 * language.clumsy / language.docstrings,
+            1,
+        ),
+        (
+            "words in the first line of a docstring",
+            language.first_line_words / language.docstrings,
+            10,
+        ),
         ("bare names", language.bare_names, 15),
         (
             "public functions without a docstring, %",

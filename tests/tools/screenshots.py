@@ -46,10 +46,16 @@ def tour() -> str:
     """The node as it is, some of its GPUs with reason and remedy, and the node after all remedies."""
     now, after = _frame(None), _frame("remedied")
     view, (width, height) = View(glyphs=COLOUR, span_s=120.0, demo=True), TOUR_SIZE
-    screens: list[tuple[list[Row], float]] = [(list(main_screen(now, view, width, height).rows), LOOKED_AT_S)]
+    screens: list[tuple[list[Row], float]] = [
+        (list(main_screen(now, view, width, height).rows), LOOKED_AT_S)
+    ]
     screens += [(tour_rows(now, after, step, view, width, height), READ_S) for step in TOUR_STEPS]
     screens.append((list(main_screen(after, view, width, height).rows), LOOKED_AT_S))
-    return moving_svg(screens, THEMES["dark"], "A simulated node: red GPUs, the reasons, the remedies, and all green")
+    return moving_svg(
+        screens,
+        THEMES["dark"],
+        "A simulated node: red GPUs, the reasons, the remedies, and all green",
+    )
 
 
 def plain(value: float) -> str:
@@ -63,7 +69,11 @@ def moving_svg(screens: Sequence[tuple[Sequence[Row], float]], theme: Theme, tit
     """
     whole_s = sum(seconds for _, seconds in screens)
     parts = head([rows for rows, _ in screens], theme, title)
-    style, groups, begun_s = ["g.later{visibility:hidden}@media (prefers-reduced-motion:no-preference){"], [], 0.0
+    style, groups, begun_s = (
+        ["g.later{visibility:hidden}@media (prefers-reduced-motion:no-preference){"],
+        [],
+        0.0,
+    )
     for number, (rows, seconds) in enumerate(screens):
         shown, gone = 100 * begun_s / whole_s, 100 * (begun_s + seconds) / whole_s
         before = "" if number == 0 else f"0%,{plain(shown - 0.001)}%{{visibility:hidden}}"
@@ -72,7 +82,11 @@ def moving_svg(screens: Sequence[tuple[Sequence[Row], float]], theme: Theme, tit
             f"{plain(gone)}%,100%{{visibility:{'visible' if number == len(screens) - 1 else 'hidden'}}}}}"
             f"#s{number}{{animation:s{number} {plain(whole_s)}s step-end infinite}}"
         )
-        groups += [f'<g id="s{number}"{"" if number == 0 else """ class="later" """}>', *drawn(rows, theme), "</g>"]
+        groups += [
+            f'<g id="s{number}"{"" if number == 0 else """ class="later" """}>',
+            *drawn(rows, theme),
+            "</g>",
+        ]
         begun_s += seconds
     return "\n".join([*parts, f"<style>{''.join(style)}}}</style>", *groups, "</svg>"]) + "\n"
 

@@ -12,7 +12,14 @@ from pathlib import Path
 
 _TREES = ("gputop", "tests")
 _COLUMNS = ("files", "lines", "code lines", "tokens")
-_LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+_LAYOUT = (
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+)
 _OPENS, _CLOSES = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1)
 
 
@@ -29,7 +36,9 @@ def _count(source: str) -> Counter[str]:
             if all(part.type == tokenize.STRING for part in statement):  # a docstring
                 tokens -= len(statement)
             else:
-                lines.update(line for part in statement for line in range(part.start[0], part.end[0] + 1))
+                lines.update(
+                    line for part in statement for line in range(part.start[0], part.end[0] + 1)
+                )
             statement.clear()
         depth += token.type == _OPENS
     return Counter(dict(zip(_COLUMNS, (1, source.count("\n"), len(lines), tokens), strict=True)))
@@ -45,7 +54,9 @@ def packages(files: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
 
 
 if __name__ == "__main__":
-    sizes = packages((str(path), path.read_text()) for tree in _TREES for path in Path(tree).rglob("*.py"))
+    sizes = packages(
+        (str(path), path.read_text()) for tree in _TREES for path in Path(tree).rglob("*.py")
+    )
     print(f"{'':24}" + "".join(f"{column:>12}" for column in _COLUMNS))
     for package, size in sorted(sizes.items()):
         print(f"{package:24}" + "".join(f"{size[column]:>12,}" for column in _COLUMNS))

@@ -23,5 +23,11 @@ def _private(): ...
 
 def test_docstrings_names_and_documented_functions_are_counted() -> None:
     assert measure([SOURCE]) == Language(
-        docstrings=3, odd_starts=1, clumsy=1, first_line_words=3 + 7 + 5, bare_names=2, public_functions=2, documented=1
+        docstrings=3,
+        odd_starts=1,
+        clumsy=1,
+        first_line_words=3 + 7 + 5,
+        bare_names=2,
+        public_functions=2,
+        documented=1,
     )

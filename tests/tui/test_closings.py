@@ -24,10 +24,15 @@ CASES = [(kind, phase) for kind in KINDS for phase in PHASES if kind != "shell" 
 
 @pytest.mark.parametrize(
     ("kind", "phase"),
-    [pytest.param(*case, marks=[pytest.mark.slow] * ((case[0], case[1].name) not in QUICK)) for case in CASES],
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * ((case[0], case[1].name) not in QUICK))
+        for case in CASES
+    ],
     ids=[f"{kind}-{phase.name}" for kind, phase in CASES],
 )
-def test_nothing_is_left_behind(kind: str, phase: Phase, nvml_scenario: Callable[..., Scenario]) -> None:
+def test_nothing_is_left_behind(
+    kind: str, phase: Phase, nvml_scenario: Callable[..., Scenario]
+) -> None:
     assert ended_right(kind, phase, nvml_scenario())
 
 
@@ -46,7 +51,11 @@ def test_stopped_by_another_and_continued_it_takes_the_terminal_again() -> None:
         program.read_until("\x1b[?1049h")
         assert program.settings() == taken
         program.read_screen_until(
-            lambda screen: screen[0].startswith(" gputop  node-17") and any(READY in line for line in screen), 160, 48
+            lambda screen: (
+                screen[0].startswith(" gputop  node-17") and any(READY in line for line in screen)
+            ),
+            160,
+            48,
         )
         program.press("q")
         program.end_in_time()

@@ -9,7 +9,14 @@ from gputop.model.secret_marks import MASK
 from gputop.paint.cells import cells
 from gputop.paint.deep_look_rows import environment_rows, is_secret, shown_value
 from gputop.paint.line import Row
-from gputop.paint.signal_rows import Addressee, outcome_rows, outcome_words, question, signal_choices, signal_rows
+from gputop.paint.signal_rows import (
+    Addressee,
+    outcome_rows,
+    outcome_words,
+    question,
+    signal_choices,
+    signal_rows,
+)
 
 ME = ProcessIdentity(4711, 99)
 
@@ -25,19 +32,28 @@ def _texts(rows: list[Row]) -> list[str]:
 )  # fmt: skip
 def test_names_that_say_secret_are_masked_at_one_length(name: str) -> None:
     assert is_secret(name)
-    assert shown_value(name, "x", revealed=False) == shown_value(name, "y" * 99, revealed=False) == MASK
+    assert (
+        shown_value(name, "x", revealed=False)
+        == shown_value(name, "y" * 99, revealed=False)
+        == MASK
+    )
     assert shown_value(name, "x", revealed=True) == "x"
     assert shown_value(name, "", revealed=False) == ""
 
 
-@pytest.mark.parametrize("name", ["PATH", "HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"])
+@pytest.mark.parametrize(
+    "name", ["PATH", "HOME", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"]
+)
 def test_other_names_are_not(name: str) -> None:
     assert not is_secret(name)
     assert shown_value(name, "/usr", revealed=False) == "/usr"
 
 
 def test_a_password_inside_a_url_is_masked_in_place() -> None:
-    assert shown_value("PROXY", "http://me:pw@host:80/x", revealed=False) == f"http://me:{MASK}@host:80/x"
+    assert (
+        shown_value("PROXY", "http://me:pw@host:80/x", revealed=False)
+        == f"http://me:{MASK}@host:80/x"
+    )
     assert shown_value("URL", "http://host:80/a@b", revealed=False) == "http://host:80/a@b"
 
 
@@ -67,7 +83,9 @@ def test_the_signal_that_lets_a_process_clean_up_comes_first() -> None:
     choices = signal_choices()
     assert choices[0].name == "SIGTERM" and choices[0].number == 15
     assert len({c.number for c in choices}) == len(choices)
-    assert {"SIGKILL", "SIGINT", "SIGSTOP", "SIGCONT", "SIGHUP", "SIGUSR1"} <= {c.name for c in choices}
+    assert {"SIGKILL", "SIGINT", "SIGSTOP", "SIGCONT", "SIGHUP", "SIGUSR1"} <= {
+        c.name for c in choices
+    }
 
 
 def test_the_question_names_pid_user_and_command() -> None:
@@ -94,7 +112,10 @@ def test_what_became_of_a_signal_is_told_in_one_line() -> None:
     )
     assert outcome_words([sent], "SIGTERM") == "SIGTERM sent to process 4711"
     assert outcome_words([sent, sent], "SIGTERM") == "SIGTERM sent to 2 processes"
-    assert outcome_words([failed], "SIGTERM") == "SIGTERM not sent to 5: permission denied: it belongs to ops"
+    assert (
+        outcome_words([failed], "SIGTERM")
+        == "SIGTERM not sent to 5: permission denied: it belongs to ops"
+    )
     assert outcome_words([sent, failed], "SIGTERM").endswith("(1 of 2 sent)")
     text = "\n".join(_texts(outcome_rows([sent, failed], "SIGTERM", 80)))
     assert "4711  sent" in text and "5  not sent: permission denied" in text

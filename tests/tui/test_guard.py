@@ -34,7 +34,9 @@ def _guarded(body: str) -> subprocess.Popen[str]:
     """
     command = [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+    )
 
 
 def _ended(body: str, number: int | None = None) -> tuple[bool, int]:
@@ -59,11 +61,16 @@ def test_a_signal_ends_a_program_whose_main_thread_hangs_for_good(number: int) -
 
 
 def test_a_thread_that_never_ends_does_not_hold_the_end() -> None:
-    assert _ended(f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nguard.end(5)") == (True, 5)
+    assert _ended(
+        f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nguard.end(5)"
+    ) == (True, 5)
 
 
 def test_it_does_not_hold_a_program_either_that_ends_after_a_crash() -> None:
-    assert _ended(f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nsys.exit(1)") == (True, 1)
+    assert _ended(f"{HANGING_THREAD}\nguard.finish()\nprint('ready', flush=True)\nsys.exit(1)") == (
+        True,
+        1,
+    )
 
 
 def test_a_signal_after_the_loop_has_ended_lets_the_normal_way_out_be_gone_to_its_end() -> None:

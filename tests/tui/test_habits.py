@@ -167,7 +167,9 @@ def _is_sorted(s: Screen, key: str) -> bool:
 
 
 async def test_what_people_do_elsewhere_they_can_do_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.tui.painted_app.MESSAGE_S", 1e6)  # a message is to stand until it is looked at
+    monkeypatch.setattr(
+        "gputop.tui.painted_app.MESSAGE_S", 1e6
+    )  # a message is to stand until it is looked at
     asked = Asked()
     app, _ = app_on(access=asked, view=START)
     async with shown(app, (100, 30)) as pilot:
@@ -209,7 +211,9 @@ async def test_what_is_clicked_is_chosen_opened_or_the_key_that_it_names() -> No
             assert screen.top == top
             wheel(app)
             await pilot.pause()
-            assert screen.view.scroll == 3, "the wheel over another screen leaves the table where it was"
+            assert screen.view.scroll == 3, (
+                "the wheel over another screen leaves the table where it was"
+            )
             await screen.click("closes" if top != "GpuDetailsScreen" else "esc back")
             assert screen.top == ""
         await screen.click("charts ", 8)
@@ -241,12 +245,16 @@ async def test_a_pause_keeps_the_picture_and_the_next_key_goes_on() -> None:
     async with shown(app, (160, 48)) as pilot:
         for seconds, shown_s in ((1.0, 1.0), (2.0, 1.0), (3.0, 3.0)):
             await hand_in(app, source, pilot, [later(demo_frame(), seconds)])
-            assert app.frame is not None and app.frame.snapshot.t - demo_frame().snapshot.t == shown_s
+            assert (
+                app.frame is not None and app.frame.snapshot.t - demo_frame().snapshot.t == shown_s
+            )
             await pilot.press("p")
 
 
 @pytest.mark.parametrize(("preset", "key", "name"), [("nvitop", "K", "SIGKILL"), ("htop", "k", "")])
-async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, key: str, name: str) -> None:
+async def test_a_preset_s_letters_end_a_process_after_a_question(
+    preset: str, key: str, name: str
+) -> None:
     assert preset in PRESETS
     asked = Asked()
     app, _ = app_on(access=asked, settings=Settings(key_preset=preset))

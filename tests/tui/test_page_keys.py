@@ -18,7 +18,9 @@ MODULES = ("pages", "scrolling", "process_screens", "detail_screens")
 SCREENS = [
     screen
     for name in MODULES
-    for _, screen in inspect.getmembers(import_module(f"gputop.tui.screens.{name}"), inspect.isclass)
+    for _, screen in inspect.getmembers(
+        import_module(f"gputop.tui.screens.{name}"), inspect.isclass
+    )
     if screen.__module__.endswith(name) and getattr(screen, "PAGES", ())
 ]
 
@@ -56,7 +58,9 @@ async def test_above_a_page_the_palette_offers_what_the_page_can_do() -> None:
     async with shown(app, (120, 30)) as pilot:
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
-        offered = {command.title: command.callback for command in app.get_system_commands(app.screen)}
+        offered = {
+            command.title: command.callback for command in app.get_system_commands(app.screen)
+        }
         assert "half a page down" in offered and "sort by the next column" not in offered
         before = screen_rows(app)[0]
         await offered["half a page down"]()

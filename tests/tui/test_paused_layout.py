@@ -19,8 +19,12 @@ from tests.support.frames import MOMENT
 
 SIZES = ((40, 10), (60, 15), (80, 24), (100, 30), (120, 40), (160, 48), (200, 60), (300, 100))
 LIVE = View(hint=hint_of(KEYS))
-CHANGES = tuple(VerdictChange(MOMENT, gpu, "starved_cpu", None, "yellow", "starved") for gpu in range(8))
-PAUSED = replace(LIVE, replay=Replay(MOMENT - 60, MOMENT + 60, MOMENT + 60, False, 1.0, CHANGES, own_past=True))
+CHANGES = tuple(
+    VerdictChange(MOMENT, gpu, "starved_cpu", None, "yellow", "starved") for gpu in range(8)
+)
+PAUSED = replace(
+    LIVE, replay=Replay(MOMENT - 60, MOMENT + 60, MOMENT + 60, False, 1.0, CHANGES, own_past=True)
+)
 
 
 @lru_cache(maxsize=4)
@@ -37,7 +41,9 @@ def rows(frame: Frame, view: View, size: tuple[int, int]) -> list[str]:
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_pausing_leaves_every_row_above_the_processes_where_it_is(gpus: int, size: tuple[int, int]) -> None:
+def test_pausing_leaves_every_row_above_the_processes_where_it_is(
+    gpus: int, size: tuple[int, int]
+) -> None:
     live, paused = rows(node(gpus), LIVE, size), rows(node(gpus), PAUSED, size)
     assert len(live) == len(paused) == size[1]
     # The first row says PAUSED; a screen without processes gives its last rows to the time line, full ones its last.
@@ -53,7 +59,9 @@ def test_the_past_always_has_its_state_on_screen(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 @pytest.mark.parametrize("size", [size for size in SIZES if size[1] >= 24], ids=str)
-def test_a_pause_keeps_five_processes_where_the_live_screen_has_them(gpus: int, size: tuple[int, int]) -> None:
+def test_a_pause_keeps_five_processes_where_the_live_screen_has_them(
+    gpus: int, size: tuple[int, int]
+) -> None:
     def processes(view: View) -> int:
         painted = main_screen(node(gpus), view, *size)
         return sum(target is not None and target.kind == "process" for target in painted.targets)
@@ -71,7 +79,9 @@ def test_a_past_that_is_not_judged_to_its_end_yet_says_how_far() -> None:
 def test_what_is_not_judged_yet_has_no_colour_in_the_strips() -> None:
     assert PAUSED.replay is not None
     whole, half = (
-        main_screen(node(8), replace(PAUSED, replay=replace(PAUSED.replay, judged_pct=pct)), 160, 48).rows
+        main_screen(
+            node(8), replace(PAUSED, replay=replace(PAUSED.replay, judged_pct=pct)), 160, 48
+        ).rows
         for pct in (None, 60.0)
     )
     lengths = [

@@ -25,7 +25,12 @@ from gputop.paint.terminal_kind import choose
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
-from gputop.tui.screens.process_screens import ColumnsScreen, EnvironmentScreen, SignalScreen, StacksScreen
+from gputop.tui.screens.process_screens import (
+    ColumnsScreen,
+    EnvironmentScreen,
+    SignalScreen,
+    StacksScreen,
+)
 from gputop.tui.screens.prompt import Prompt
 from tests.support.fake_app import Asked, app_on, screen_text
 from tests.support.frames import demo_frame
@@ -45,7 +50,11 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 def _frame_with(pid: int, starttime: int | None) -> Frame:
     frame = demo_frame()
     process = ProcessSample(
-        pid, starttime, gpu=0, gpu_mem_bytes=1e9, static=ProcessStatic(user="ml", command="sleep 600")
+        pid,
+        starttime,
+        gpu=0,
+        gpu_mem_bytes=1e9,
+        static=ProcessStatic(user="ml", command="sleep 600"),
     )
     return replace(frame, snapshot=replace(frame.snapshot, processes=(process,)))
 
@@ -56,7 +65,9 @@ def _starttime(pid: int) -> int:
     return stat.starttime
 
 
-async def test_a_real_process_is_ended_only_after_the_question_was_answered(child: subprocess.Popen[bytes]) -> None:
+async def test_a_real_process_is_ended_only_after_the_question_was_answered(
+    child: subprocess.Popen[bytes],
+) -> None:
     app, _ = app_on(_frame_with(child.pid, _starttime(child.pid)))
     app.access = ProcessControl()
     async with shown(app, SIZE) as pilot:
@@ -72,7 +83,9 @@ async def test_a_real_process_is_ended_only_after_the_question_was_answered(chil
         assert app.view.message == f"SIGTERM sent to process {child.pid}"
 
 
-async def test_a_process_that_was_replaced_is_spared_and_the_screen_says_so(child: subprocess.Popen[bytes]) -> None:
+async def test_a_process_that_was_replaced_is_spared_and_the_screen_says_so(
+    child: subprocess.Popen[bytes],
+) -> None:
     app, _ = app_on(_frame_with(child.pid, _starttime(child.pid) - 7))
     app.access = ProcessControl()
     async with shown(app, SIZE) as pilot:
@@ -139,13 +152,18 @@ async def test_a_deep_look_asks_about_the_selected_process_and_its_busiest_loade
             if screen._inspection is not None:
                 break
         assert asked.looked == [
-            (ProcessIdentity(4802, parent.starttime), ProcessIdentity(busiest.pid, busiest.starttime))
+            (
+                ProcessIdentity(4802, parent.starttime),
+                ProcessIdentity(busiest.pid, busiest.starttime),
+            )
         ]
         assert "forward" in screen_text(app) and "3 of 3 looks" in screen_text(app)
         assert "py-spy record" in screen_text(app) and "nsys profile" in screen_text(app)
 
 
-async def test_a_deep_look_that_fails_is_said_and_can_be_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deep_look_that_fails_is_said_and_can_be_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked, look, answers = Asked(), Asked.look, [RecursionError(), None]
 
     def fails_first(self: Asked, *given: Any) -> DeepLook:
@@ -214,13 +232,22 @@ async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
     ],
     ids=lambda value: getattr(value, "name", None),
 )  # fmt: skip
-async def test_every_screen_is_full_and_safe_at_every_size(size: tuple[int, int], glyphs: Glyphs) -> None:
+async def test_every_screen_is_full_and_safe_at_every_size(
+    size: tuple[int, int], glyphs: Glyphs
+) -> None:
     frame = demo_frame()
     hostile = ProcessStatic(
-        user="\x1b[31mröot", command="漢字 \u202e[bold]\n" * 300, name="e\u0301", batch_job=CgroupName("\x07j")
+        user="\x1b[31mröot",
+        command="漢字 \u202e[bold]\n" * 300,
+        name="e\u0301",
+        batch_job=CgroupName("\x07j"),
     )
     processes = tuple(replace(p, static=hostile) for p in frame.snapshot.processes)
-    app, _ = app_on(replace(frame, snapshot=replace(frame.snapshot, processes=processes)), View(glyphs=glyphs), Asked())
+    app, _ = app_on(
+        replace(frame, snapshot=replace(frame.snapshot, processes=processes)),
+        View(glyphs=glyphs),
+        Asked(),
+    )
     async with shown(app, size) as pilot:
         for key in ("e", "d", "u", "f2", "f9"):
             await pilot.press(key)
@@ -229,13 +256,17 @@ async def test_every_screen_is_full_and_safe_at_every_size(size: tuple[int, int]
                 await pilot.press(more)
                 rows = screen_text(app).splitlines()
                 assert [cells(row) for row in rows] == [size[0]] * size[1]
-                assert all(row.isprintable() and (row.isascii() or glyphs is COLOUR) for row in rows)
+                assert all(
+                    row.isprintable() and (row.isascii() or glyphs is COLOUR) for row in rows
+                )
             await pilot.press("escape", *(["escape"] if key == "f9" else []))
             assert len(app.screen_stack) == 1, key
 
 
 def test_the_configurations_columns_are_the_screens() -> None:
     settings = Settings(columns=("pid", "cpu_pct", "command"))
-    terminal = choose({"TERM": "xterm-256color"}, "utf-8", theme="dark", ascii_only=False, no_color=False)
+    terminal = choose(
+        {"TERM": "xterm-256color"}, "utf-8", theme="dark", ascii_only=False, no_color=False
+    )
     assert first_view(settings, terminal).columns == ("pid", "cpu_pct", "command")
     assert first_view(Settings(), terminal).columns == DEFAULT

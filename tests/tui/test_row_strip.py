@@ -15,7 +15,10 @@ from tests.support.examples import looks, text_of
 
 WIDTH = 30
 CONSOLE = Console(force_terminal=True, color_system="truecolor", width=WIDTH)
-STYLES = [Style.parse(words) for words in ("white on black", "bold red on black", "green on blue", "reverse", "dim")]
+STYLES = [
+    Style.parse(words)
+    for words in ("white on black", "bold red on black", "green on blue", "reverse", "dim")
+]
 spans = st.lists(st.tuples(text_of("ab█▄ 訓", 12, 1), st.sampled_from(STYLES)), max_size=5)
 
 
@@ -38,7 +41,9 @@ def _shown(text: str) -> list[object]:
 
 @looks(60)
 @given(st.lists(spans, min_size=2, max_size=5))
-def test_a_terminal_that_gets_the_changes_shows_the_new_row(rows: list[list[tuple[str, Style]]]) -> None:
+def test_a_terminal_that_gets_the_changes_shows_the_new_row(
+    rows: list[list[tuple[str, Style]]],
+) -> None:
     shown: dict[int, RowStrip] = {}
     strips = [RowStrip(_segments(row), WIDTH, 0, shown) for row in rows]
     written = strips[0].render(CONSOLE)
@@ -52,7 +57,9 @@ def test_a_terminal_that_gets_the_changes_shows_the_new_row(rows: list[list[tupl
 
 def test_a_row_that_was_covered_in_part_is_written_whole() -> None:
     shown: dict[int, RowStrip] = {}
-    old, new = (RowStrip(_segments([(text, STYLES[0])]), WIDTH, 0, shown) for text in ("one", "two"))
+    old, new = (
+        RowStrip(_segments([(text, STYLES[0])]), WIDTH, 0, shown) for text in ("one", "two")
+    )
     old.render(CONSOLE)
     assert len(new.crop(0, WIDTH - 1).render(CONSOLE)) < 40
     old.render(CONSOLE)

@@ -42,22 +42,34 @@ def test_a_command_line_reads_as_the_job_that_it_is(command: str, words: str) ->
 def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stands_apart() -> None:
     frame = demo_frame()
     waste = replace(frame.waste, recent_s=600.0, recent_gpus=6.0, recent_lost_gpus=1.1)
-    assert waste_words(replace(frame, waste=waste)) == "last 10 min: 1.1 of 8 GPUs' time was lost, 2.0 not judged"
+    assert (
+        waste_words(replace(frame, waste=waste))
+        == "last 10 min: 1.1 of 8 GPUs' time was lost, 2.0 not judged"
+    )
     # Of one GPU, too, what was not judged is no part of what was well or lost.
     one = replace(frame, snapshot=replace(frame.snapshot, gpus=frame.snapshot.gpus[:1]))
     waste = replace(waste, recent_gpus=0.14, recent_lost_gpus=0.13)
-    assert waste_words(replace(one, waste=waste)) == "last 10 min: 13 % of the GPU's time was lost, 86 % not judged"
+    assert (
+        waste_words(replace(one, waste=waste))
+        == "last 10 min: 13 % of the GPU's time was lost, 86 % not judged"
+    )
 
 
 def test_a_click_on_a_count_goes_through_exactly_those_gpus() -> None:
     frame, view = demo_frame(), View()
     target = summary(frame, view, 160).target("count")
-    words = {str(part.key) for column in range(160) if (part := target.at_column(column)) is not None and part.key}
+    words = {
+        str(part.key)
+        for column in range(160)
+        if (part := target.at_column(column)) is not None and part.key
+    }
     assert "BUSY, NOT WORKING" in words
     seen = []
     for _ in range(3):
         view = next_counted(view, frame, "BUSY, NOT WORKING")
-        seen.append(next(i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == view.gpu))
+        seen.append(
+            next(i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == view.gpu)
+        )
     flagged = [i for i, d in enumerate(frame.diagnoses) if d.busy_not_working]
     assert seen == [flagged[0], flagged[1], flagged[0]]
     assert next_counted(view, frame, "LOST") is view
@@ -74,17 +86,28 @@ def test_a_ticket_says_where_what_why_and_what_helps() -> None:
 
 def test_the_clipboard_is_reached_through_tmux_too_and_too_much_is_said() -> None:
     plain = copy_sequence("héllo", {})
-    assert plain is not None and base64.b64decode(plain.split(";")[2].rstrip("\x07")).decode() == "héllo"
+    assert (
+        plain is not None
+        and base64.b64decode(plain.split(";")[2].rstrip("\x07")).decode() == "héllo"
+    )
     through = copy_sequence("héllo", {"TMUX": "/tmp/x,1,0"})
-    assert through is not None and through.startswith(plain) and "\x1bPtmux;\x1b\x1b]52;c;" in through
+    assert (
+        through is not None and through.startswith(plain) and "\x1bPtmux;\x1b\x1b]52;c;" in through
+    )
     assert copy_sequence("x" * (MOST_COPIED_BYTES + 1), {}) is None
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))
-def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_win(preset: str) -> None:
-    keys, problems = rebound(KEYS, wanted_keys(preset, {"quit": "x"}), [key.id for key in REPLAY_KEYS])
+def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_win(
+    preset: str,
+) -> None:
+    keys, problems = rebound(
+        KEYS, wanted_keys(preset, {"quit": "x"}), [key.id for key in REPLAY_KEYS]
+    )
     assert set(PRESETS[preset]) <= {key.id for key in (*KEYS, *REPLAY_KEYS)}
-    assert not [each for each in problems if "no action" in each.words or "no key" in each.words], problems
+    assert not [each for each in problems if "no action" in each.words or "no key" in each.words], (
+        problems
+    )
     assert next(key.keys for key in keys if key.id == "quit") == "x"
     taken = [name for key in keys for name in key.keys.split(",") if name]
     assert len(taken) == len(set(taken)), "no key does two things"
@@ -97,7 +120,9 @@ def test_the_help_begins_with_the_keys_and_has_every_word_of_the_screen() -> Non
 
     lines = plain_text(help_rows(COLOUR, 80)).splitlines()
     first = "\n".join(lines[:23])
-    assert not lines[22] and all(f" {key.short}" in first for key in (*KEYS, *REPLAY_KEYS)), "on one page of 80×24"
+    assert not lines[22] and all(f" {key.short}" in first for key in (*KEYS, *REPLAY_KEYS)), (
+        "on one page of 80×24"
+    )
     assert all(any(line.startswith(f"  {word}") for line in lines) for word in SCREEN_WORDS)
 
 
@@ -105,7 +130,9 @@ async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:
     app, _ = app_on()
     async with shown(app, (120, 40)) as pilot:
         await pilot.pause()
-        offered = {command.title: command.callback for command in app.get_system_commands(app.screen)}
+        offered = {
+            command.title: command.callback for command in app.get_system_commands(app.screen)
+        }
         assert {"theme: light", "sort by CPU%", "go to GPU 5"} <= set(offered)
         offered["sort by CPU%"]()
         offered["go to GPU 5"]()
@@ -131,9 +158,23 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
     ):
         target = targets[0] and targets[0].at_column(state.index(words))
         assert target is not None and target.key == key_id
-    assert targets[0] is not None and targets[0].at_column(2) is not None and targets[0].at_column(2).key is None  # type: ignore[union-attr]
-    nvitop = (*rebound(KEYS, wanted_keys("nvitop", {}))[0], *rebound(REPLAY_KEYS, {"slower": "<", "on": "L"})[0])
-    other = "".join(text for text, _ in replay_bar(frame, View(past_keys=shown_keys(nvitop)), replay, 160, 48)[0][0])
+    assert (
+        targets[0] is not None
+        and targets[0].at_column(2) is not None
+        and targets[0].at_column(2).key is None
+    )  # type: ignore[union-attr]
+    nvitop = (
+        *rebound(KEYS, wanted_keys("nvitop", {}))[0],
+        *rebound(REPLAY_KEYS, {"slower": "<", "on": "L"})[0],
+    )
+    other = "".join(
+        text
+        for text, _ in replay_bar(frame, View(past_keys=shown_keys(nvitop)), replay, 160, 48)[0][0]
+    )
     assert "← L step" in other
     assert "< . speed" in other
-    assert targets[1] is not None and targets[1].key == (4, 154, 0.0, 100.0) and len(targets) == len(rows)
+    assert (
+        targets[1] is not None
+        and targets[1].key == (4, 154, 0.0, 100.0)
+        and len(targets) == len(rows)
+    )

@@ -21,7 +21,11 @@ from tests.support.screen_matrix import GPUS, PROCESSES, SIZES, matrix_frame
 
 SETS = (COLOUR, MONO, ASCII)
 MACHINES = [
-    pytest.param(gpus, processes, marks=() if processes == 5 or (gpus == 1 and processes == 0) else pytest.mark.slow)
+    pytest.param(
+        gpus,
+        processes,
+        marks=() if processes == 5 or (gpus == 1 and processes == 0) else pytest.mark.slow,
+    )
     for gpus in GPUS
     for processes in PROCESSES
 ]
@@ -46,7 +50,9 @@ def test_every_terminal_is_filled_exactly_with_what_it_can_show_verdicts_and_pro
             # Glyphs change what a cell holds and not what a row does: one machine is enough for the other sets.
             if glyphs is COLOUR or (processes == 5 and (gpus == 8 or size == (160, 48))):
                 _assert_filled(_painted(size, gpus, processes, glyphs), size, glyphs)
-        _assert_verdicts_and_processes(_painted(size, gpus, processes, COLOUR), size, matrix_frame(gpus, processes))
+        _assert_verdicts_and_processes(
+            _painted(size, gpus, processes, COLOUR), size, matrix_frame(gpus, processes)
+        )
 
 
 def _assert_filled(painted: Painted, size: tuple[int, int], glyphs: Glyphs) -> None:
@@ -66,7 +72,9 @@ def _assert_verdicts_and_processes(painted: Painted, size: tuple[int, int], fram
         assert text is None or _says(gpu, d, text), (size, gpu.static.index, d.title, text)
     # Of a small screen the process table keeps its head and three rows, however many GPUs there are.
     kept = 6 if gpus <= 8 else 11
-    assert len(blocks) >= min(gpus, size[1] - kept), f"GPUs are left out although there is room: {size}"
+    assert len(blocks) >= min(gpus, size[1] - kept), (
+        f"GPUs are left out although there is room: {size}"
+    )
     if size[1] >= 24:
         rows = sum(target is not None and target.kind == "process" for target in painted.targets)
         shown = sum(process.role == "gpu" for process in frame.snapshot.processes)
@@ -99,7 +107,11 @@ def _says(gpu: GpuSample, d: GpuDiagnosis, text: str) -> bool:
 def test_a_click_on_panes_side_by_side_meets_the_one_under_it(size: tuple[int, int]) -> None:
     frame, painter = matrix_frame(16, 5), Painter()
     painted = painter.paint(frame, View(), *size)
-    row = next(y for y, target in enumerate(painted.targets) if y > 1 and target is not None and len(target.parts) > 1)
+    row = next(
+        y
+        for y, target in enumerate(painted.targets)
+        if y > 1 and target is not None and len(target.parts) > 1
+    )
     text = _texts(painted)[row]
     for gpu in frame.snapshot.gpus[: len(painted.targets[row].parts)]:  # type: ignore[union-attr]
         target = painter.target(row, re.search(rf" {gpu.static.index} +H100", text).start())  # type: ignore[union-attr]
@@ -107,7 +119,10 @@ def test_a_click_on_panes_side_by_side_meets_the_one_under_it(size: tuple[int, i
 
 
 def test_a_sentence_that_does_not_fit_its_rows_ends_in_an_ellipsis() -> None:
-    words: list[list[Span]] = [[("> ", "text"), ("one two", "text")], [("  ", "text"), ("three", "text")]]
+    words: list[list[Span]] = [
+        [("> ", "text"), ("one two", "text")],
+        [("  ", "text"), ("three", "text")],
+    ]
     assert first_rows(words, 2, 9) == words
     assert first_rows(words, 1, 9) == [[("> ", "text"), ("one tw…", "text")]]
     assert first_rows(words, 1, 20) == [[("> ", "text"), ("one two…", "text")]]

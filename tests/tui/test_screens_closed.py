@@ -51,7 +51,11 @@ def slow(command: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "command", [command if command in ("help", "details", "signal") else slow(command) for command in COMMANDS]
+    "command",
+    [
+        command if command in ("help", "details", "signal") else slow(command)
+        for command in COMMANDS
+    ],
 )
 async def test_every_screen_lives_through_a_terminal_of_one_cell(command: str) -> None:
     app = _app()

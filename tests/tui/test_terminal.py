@@ -40,7 +40,9 @@ def _started(*arguments: str, **more: object) -> PtyProgram:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", ENDING)
-def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: signal.Signals) -> None:
+def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(
+    number: signal.Signals,
+) -> None:
     with _started(*DEMO) as program:
         program.signal(number)
         program.end_in_time()
@@ -51,17 +53,23 @@ def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: sig
 @pytest.mark.slow
 def test_a_terminal_that_takes_no_output_does_not_keep_the_program() -> None:
     with _started(*DEMO, "--interval", "0.25", columns=300, rows=100) as program:
-        time.sleep(3.0)  # nobody reads meanwhile: the pseudo-terminal and the screen's queue fill up
+        time.sleep(
+            3.0
+        )  # nobody reads meanwhile: the pseudo-terminal and the screen's queue fill up
         program.signal(signal.SIGTERM)
         program.end_in_time(drain=False)
         assert program.status == 143
         assert program.is_restored()
 
 
-def _recorded_while_unread(folder: Path, seconds: float, *arguments: str, environ: Mapping[str, str]) -> list[float]:
+def _recorded_while_unread(
+    folder: Path, seconds: float, *arguments: str, environ: Mapping[str, str]
+) -> list[float]:
     """The times of the samples of a recording during which nobody read what the screen wrote for so long."""
     within = ("env", "-C", str(folder))
-    with PtyProgram(*arguments, "--interval", "0.25", columns=300, rows=100, env=environ, within=within) as program:
+    with PtyProgram(
+        *arguments, "--interval", "0.25", columns=300, rows=100, env=environ, within=within
+    ) as program:
         program.read_until_started("GPU")
         program.press("R")
         program.read_until("recording to")
@@ -120,7 +128,9 @@ def test_a_gpu_that_is_lost_while_running_is_named_and_the_other_goes_on(
         program.press("[")
         scenario.gpus[0].set(power_w=220)
         scenario.write()
-        program.read_screen_until(lambda screen: any("220 / 700 W" in line for line in screen), 160, 48)
+        program.read_screen_until(
+            lambda screen: any("220 / 700 W" in line for line in screen), 160, 48
+        )
         program.press("q")
         program.end()
         assert program.status == 0
@@ -150,7 +160,11 @@ def test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized() -
         program.signal(signal.SIGWINCH)
         # The picture of the old size may still be under way, complete as it is.
         program.read_screen_until(
-            lambda screen: len(screen[0]) > 120 and screen[0].endswith("? help") and screen[44] != "", 130, 45
+            lambda screen: (
+                len(screen[0]) > 120 and screen[0].endswith("? help") and screen[44] != ""
+            ),
+            130,
+            45,
         )
         program.press("q")
         program.end_in_time()
@@ -168,7 +182,9 @@ def test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized() -
     ],
     ids=["no colour", "16", "256", "truecolor"],
 )
-def test_no_more_colours_than_the_terminal_has(env: dict[str, str], wanted: bytes, unwanted: bytes) -> None:
+def test_no_more_colours_than_the_terminal_has(
+    env: dict[str, str], wanted: bytes, unwanted: bytes
+) -> None:
     with _started(*DEMO, env=env) as program:
         program.press("jjj?")
         program.read_until("keys")
@@ -198,13 +214,19 @@ def test_a_screen_above_is_not_written_into_and_the_one_below_comes_back_whole()
         assert program.screen(120, 40)[:39] == wanted
         program.press("q")
         program.read_screen_until(
-            lambda below: below[0].startswith(" gputop  node-17") and not set(wanted) & set(below) - {""}, 120, 40
+            lambda below: (
+                below[0].startswith(" gputop  node-17") and not set(wanted) & set(below) - {""}
+            ),
+            120,
+            40,
         )
         program.press("q")
         program.end_in_time()
 
 
-@pytest.mark.parametrize(("kind", "said"), [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb")])
+@pytest.mark.parametrize(
+    ("kind", "said"), [(None, "TERM is not set"), ("", "TERM is not set"), ("dumb", "TERM=dumb")]
+)
 def test_a_terminal_of_unknown_kind_is_called_what_it_is(
     kind: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +252,11 @@ os.write(2, b"a picture of another thread")
 def test_what_is_written_after_the_terminal_was_restored_does_not_reach_it() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execve(sys.executable, [sys.executable, "-c", WRITES_ON], {**os.environ, "PYTHONPATH": str(ROOT)})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-c", WRITES_ON],
+            {**os.environ, "PYTHONPATH": str(ROOT)},
+        )
     written = b""
     with suppress(OSError):
         # At the end the terminal has no other side.

@@ -42,7 +42,12 @@ def _goes_on_and_quits(program: PtyProgram) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_input_is_split_into_keys_and_pastes_wherever_it_is_cut(size: int) -> None:
-    data = b"j\x1b[A" + PASTE_WITH_ESC + "é\x1b[<0;400;10M".encode() + b"\x1b]11;rgb:ffff/ffff/f0f0\x07k"
+    data = (
+        b"j\x1b[A"
+        + PASTE_WITH_ESC
+        + "é\x1b[<0;400;10M".encode()
+        + b"\x1b]11;rgb:ffff/ffff/f0f0\x07k"
+    )
     decoder, parts = InputDecoder(), list[str | Paste]()
     for begin in range(0, len(data), size):
         parts += decoder.feed(data[begin : begin + size])
@@ -62,9 +67,12 @@ def test_escape_alone_and_a_paste_without_an_end_come_once_nothing_follows() -> 
 
 
 @pytest.mark.parametrize(
-    ("answer", "light"), [(b"0000/0000/0000", False), (b"ff/ff/e0", True), (b"2828/2c2c/3434", False), (b"x/y", None)]
+    ("answer", "light"),
+    [(b"0000/0000/0000", False), (b"ff/ff/e0", True), (b"2828/2c2c/3434", False), (b"x/y", None)],
 )
-def test_the_answer_to_the_colour_query_tells_light_from_dark(answer: bytes, light: bool | None) -> None:
+def test_the_answer_to_the_colour_query_tells_light_from_dark(
+    answer: bytes, light: bool | None
+) -> None:
     decoder = InputDecoder()
     assert decoder.feed(b"\x1b]11;rgb:" + answer + b"\x1b\\") == []
     assert decoder.is_light is light
@@ -75,7 +83,11 @@ def test_noise_of_any_kind_is_no_end_of_the_decoder() -> None:
     for _ in range(200):
         decoder = InputDecoder()
         for _ in range(20):
-            decoder.feed(bytes(draw.choices(b"\x1b\x1b[]2001~;rgb:/\x07\\\xff\xc3a", k=draw.randrange(1, 30))))
+            decoder.feed(
+                bytes(
+                    draw.choices(b"\x1b\x1b[]2001~;rgb:/\x07\\\xff\xc3a", k=draw.randrange(1, 30))
+                )
+            )
             if draw.random() < 0.2:
                 decoder.flush()
         decoder.flush()
@@ -85,7 +97,9 @@ def test_noise_of_any_kind_is_no_end_of_the_decoder() -> None:
 # -- a real terminal --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("paste", [PASTE_WITH_ESC, b"\x1b[200~abc q"], ids=["with ESC", "without an end"])
+@pytest.mark.parametrize(
+    "paste", [PASTE_WITH_ESC, b"\x1b[200~abc q"], ids=["with ESC", "without an end"]
+)
 def test_a_paste_presses_no_keys_and_holds_none(paste: bytes) -> None:
     with _started(*DEMO) as program:
         os.write(program.terminal, paste)
@@ -147,7 +161,9 @@ def test_in_tmux_a_copy_reaches_its_clipboard(tmp_path: Path) -> None:
     command = f"{sys.executable} -m gputop demo small_kernels"
 
     def asked(*words: str) -> str:
-        return subprocess.run([*tmux, *words], capture_output=True, text=True, check=False, env=environ).stdout
+        return subprocess.run(
+            [*tmux, *words], capture_output=True, text=True, check=False, env=environ
+        ).stdout
 
     try:
         asked("new-session", "-d", "-x", "120", "-y", "40", command)

@@ -36,17 +36,23 @@ def _after() -> Frame:
 def test_each_page_is_about_the_verdict_that_its_gpu_reaches() -> None:
     expected = {e.gpu: e.verdict for e in EXPECTED["node"]}
     assert [step.verdict for step in STEPS] == [expected[gpu] for gpu in range(8)]
-    assert [bool(step.remedy) for step in STEPS] == [v != "healthy" for _, v in sorted(expected.items())]
+    assert [bool(step.remedy) for step in STEPS] == [
+        v != "healthy" for _, v in sorted(expected.items())
+    ]
     assert all(d.verdict in ("healthy", "idle") for d in _after().diagnoses)
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (160, 48), (300, 100)])
 def test_a_page_has_both_charts_and_fits_its_width(width: int, height: int) -> None:
     for at, step in enumerate(STEPS):
-        rows = tour_rows(demo_frame(), _after(), at, View(glyphs=ASCII if at % 2 else COLOUR), width, height)
+        rows = tour_rows(
+            demo_frame(), _after(), at, View(glyphs=ASCII if at % 2 else COLOUR), width, height
+        )
         assert {sum(cells(text) for text, _ in row) for row in rows} == {width}
         text = plain_text(rows)
-        assert ("after: " in text) is bool(step.remedy) and ("simulated" in text.splitlines()[0] or width < 80)
+        assert ("after: " in text) is bool(step.remedy) and (
+            "simulated" in text.splitlines()[0] or width < 80
+        )
 
 
 def test_a_page_says_what_the_remedy_changed_beside_both_charts() -> None:
@@ -88,7 +94,9 @@ def _identity(source: SimulatedSource, pid: int) -> ProcessIdentity:
 
 
 @pytest.mark.parametrize("pid", [4802, 4810])
-def test_a_signal_ends_the_job_with_its_loaders_and_frees_the_gpu(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_ends_the_job_with_its_loaders_and_frees_the_gpu(
+    pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a real process was signalled"))
     source, access, clock = _asked()
     outcome = access.send(_identity(source, pid), signal.SIGTERM)

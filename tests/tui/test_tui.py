@@ -34,7 +34,9 @@ async def test_a_source_that_falls_silent_is_called_stale() -> None:
         assert "STALE 7 s" in screen_rows(app)[0]
 
 
-async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     app, source = app_on()
     with pytest.raises(ZeroDivisionError):
         async with shown(app, (80, 24)) as pilot:
@@ -66,7 +68,9 @@ async def test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_
                 patched.setattr(broken, lambda *_: 1 / 0)
                 rows = await pushed()
                 assert rows[1:-1] == before[1:-1]
-                assert rows[-1].startswith(" internal error: ZeroDivisionError: division by zero (test_tui.py:")
+                assert rows[-1].startswith(
+                    " internal error: ZeroDivisionError: division by zero (test_tui.py:"
+                )
             assert "internal error" not in (await pushed())[-1]
         with monkeypatch.context() as patched:
             patched.setattr(app, "press", lambda _: 1 / 0)

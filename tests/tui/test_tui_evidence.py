@@ -96,7 +96,9 @@ async def test_recording_and_pictures_go_to_the_working_directory(
     assert {oct(path.stat().st_mode & 0o777) for path in (*recordings, *pictures)} == {"0o600"}
 
 
-async def test_a_recording_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recording_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -123,7 +125,9 @@ async def test_the_bell_rings_once_for_a_verdict_also_while_the_past_shows() -> 
         assert red and 1 <= len(bells) <= len(red)
 
 
-async def test_what_is_played_is_not_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_played_is_not_recorded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     session = Session(Monitor())
     session.remember()
@@ -138,7 +142,9 @@ async def test_what_is_played_is_not_recorded_again(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_picture_is_in_the_theme_that_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_picture_is_in_the_theme_that_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     app, _ = app_on()
     async with shown(app, (120, 40)) as pilot:

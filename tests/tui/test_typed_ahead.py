@@ -57,10 +57,15 @@ async def test_what_follows_enter_in_the_same_burst_is_for_the_screen_below() ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [("demo", "small_kernels"), pytest.param(("replay", "tests/vectors/dataloader_cpu.jsonl"), marks=pytest.mark.slow)],
+    [
+        ("demo", "small_kernels"),
+        pytest.param(("replay", "tests/vectors/dataloader_cpu.jsonl"), marks=pytest.mark.slow),
+    ],
     ids=["live", "replay"],
 )
-def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tuple[str, ...]) -> None:
+def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(
+    arguments: tuple[str, ...],
+) -> None:
     with PtyProgram(*arguments) as program:
         program.read_until(ALTERNATE_SCREEN)
         assert not program.settings()[3] & (termios.ECHO | termios.ICANON)

@@ -6,9 +6,22 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
-from gputop.diagnosis.rules.device_badges import COUNTER_FAULT, ECC, FULL_MEMORY, MEMORY_LEAK, PCIE_DEGRADED, XID
+from gputop.diagnosis.rules.device_badges import (
+    COUNTER_FAULT,
+    ECC,
+    FULL_MEMORY,
+    MEMORY_LEAK,
+    PCIE_DEGRADED,
+    XID,
+)
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
-from gputop.diagnosis.rules.heat_badges import LOW_CLOCK_BADGE, MEMORY_HOT, POWER_BRAKE, POWER_CAPPED, THERMAL
+from gputop.diagnosis.rules.heat_badges import (
+    LOW_CLOCK_BADGE,
+    MEMORY_HOT,
+    POWER_BRAKE,
+    POWER_CAPPED,
+    THERMAL,
+)
 from gputop.diagnosis.rules.job_badges import SHARED_GPU, STEP_GROWTH, STOP_START, STRAGGLER
 from gputop.diagnosis.sample_facts import (
     SWAP_BYTES,
@@ -29,7 +42,13 @@ def _fabric_errors(s: Signals, verdict: str) -> Told:
     if fabric is None or not s.tick.nccl:
         return None
     if fabric.links:
-        return Badge("fabric_errors", "red", "fabric link", fabric.links, "check cable, transceiver and switch port")
+        return Badge(
+            "fabric_errors",
+            "red",
+            "fabric link",
+            fabric.links,
+            "check cable, transceiver and switch port",
+        )
     return f"the fabric had {fabric.losses}" if fabric.has_losses else None
 
 
@@ -49,11 +68,17 @@ def _core_shortage(s: Signals, verdict: str) -> Told:
     # How much of the loaders' runnable time was spent queued for a core.
     queued, psi = ratio(s.host.mean.queued, s.host.mean.workers) or 0.0, s.machine.psi_cpu_pct
     # Tasks that the cgroup's limit holds back count as pressure: the limit is the shortage, and has its own badge.
-    if verdict != DATALOADER_CPU.id or queued < QUEUED or (s.host.mean.throttled or 0.0) >= THROTTLED:
+    if (
+        verdict != DATALOADER_CPU.id
+        or queued < QUEUED
+        or (s.host.mean.throttled or 0.0) >= THROTTLED
+    ):
         return None
     if (psi or 0.0) < PSI_CPU and (s.machine.cpu_pct or 0.0) < HOST_CPU:
         return None
-    line = f"workers queue for a core {share(queued)} of their time; host CPU {pct(s.machine.cpu_pct)}"
+    line = (
+        f"workers queue for a core {share(queued)} of their time; host CPU {pct(s.machine.cpu_pct)}"
+    )
     return line if psi is None else f"{line}, tasks wait for a core {pct(psi)}"
 
 

@@ -13,9 +13,11 @@ from gputop.model.quantity import pct, share
 def _tell_memory(s: Signals) -> RuleResult:
     return RuleResult(
         "info",
-        (f"DRAM {pct(s.mean.dram)} of its peak, {util_words(s)}, SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}",),
+        (
+            f"DRAM {pct(s.mean.dram)} of its peak, {util_words(s)}, SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}",
+        ),
         confidence="high" if s.util_pct >= thresholds.HALF_UTIL.leave else "medium",
-    )  # fmt: skip
+    )
 
 
 MEMORY_BANDWIDTH = Rule(
@@ -36,7 +38,10 @@ MEMORY_BANDWIDTH = Rule(
 )
 
 
-HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO"
+HIDE_COMMUNICATION = (
+    "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; "
+    "NCCL_DEBUG=INFO"
+)
 
 
 def _tell_communication(s: Signals) -> RuleResult:
@@ -56,7 +61,9 @@ def _tell_communication(s: Signals) -> RuleResult:
     notes = (*notes, *or_stuck(s))
     evidence = (line,) if s.fabric is None else (line, *s.fabric.evidence())
     title = None if certain else "communication (suspected)"
-    return RuleResult("red", evidence, confidence="high" if certain else "low", notes=notes, title=title)
+    return RuleResult(
+        "red", evidence, confidence="high" if certain else "low", notes=notes, title=title
+    )
 
 
 COMMUNICATION = Rule(
@@ -68,7 +75,9 @@ COMMUNICATION = Rule(
     f"{thresholds.COMM_DRAM:.0f} %, power < {100 * thresholds.COMM_POWER:.0f} % of its limit",
     level="red",
     state="busy_not_working",
-    matches=lambda s: s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests)),
+    matches=lambda s: (
+        s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests))
+    ),
     tell=_tell_communication,
     remedy=HIDE_COMMUNICATION,
     remedy_short="overlap, bucket_cap_mb",

@@ -36,7 +36,12 @@ def activity_words(s: Signals) -> str:
 
 def few_warps(s: Signals) -> tuple[str, ...]:
     """Occupancy tells good loads from bad ones in neither direction, so it is no verdict."""
-    if s.mean.sm is None or s.mean.sm < FEW_WARPS_SM or s.mean.occ is None or s.mean.occ >= FEW_WARPS:
+    if (
+        s.mean.sm is None
+        or s.mean.sm < FEW_WARPS_SM
+        or s.mean.occ is None
+        or s.mean.occ >= FEW_WARPS
+    ):
         return ()
     if s.mean.tensor is None or s.mean.tensor >= thresholds.COMM_TENSOR or s.conditions.memory:
         return ()

@@ -66,9 +66,16 @@ def _tell_cpu(s: Signals) -> RuleResult:
     assert f is not None
     busiest = f.busiest
     parts = [f"CPU {share(busiest.run)}", f"waiting for a core {share(busiest.queued)}"]
-    parts += [f"{name} {share(x)}" for name, x in (("disk", busiest.disk), ("network", busiest.network)) if x >= SECOND]
+    parts += [
+        f"{name} {share(x)}"
+        for name, x in (("disk", busiest.disk), ("network", busiest.network))
+        if x >= SECOND
+    ]
     verb = "is" if active_workers(f) == 1 else "are"
-    line = f"{workers_words(f)} {verb} busy ({', '.join(parts)}); the GPU waits for data {s.idle:.0f} % of the time"
+    line = (
+        f"{workers_words(f)} {verb} busy ({', '.join(parts)}); the GPU waits for data {s.idle:.0f} "
+        "% of the time"
+    )
     confidence: Confidence = "medium"
     notes = cores_note(s, f.busiest.queued)
     if s.host.mean.main is None:
@@ -82,9 +89,13 @@ def _tell_cpu(s: Signals) -> RuleResult:
     elif f.resolved_by in (None, "child") and "cpu" in s.host.named:
         confidence = "high"
     return RuleResult(
-        starved_level(s), (line, _measured_line(s, f)), *remedy("cpu", s, f),
-        confidence=confidence, notes=notes, cause=main_cause(s, f),
-    )  # fmt: skip
+        starved_level(s),
+        (line, _measured_line(s, f)),
+        *remedy("cpu", s, f),
+        confidence=confidence,
+        notes=notes,
+        cause=main_cause(s, f),
+    )
 
 
 def _measured_line(s: Signals, f: Feeders) -> str:
@@ -120,7 +131,13 @@ DATALOADER_CPU = Rule(
 
 def _disk(s: Signals) -> bool:
     f = s.host.feeders
-    return f is not None and _may_blame(s) and swapping(s.machine) is None and works(s) and main_cause(s, f) == "disk"
+    return (
+        f is not None
+        and _may_blame(s)
+        and swapping(s.machine) is None
+        and works(s)
+        and main_cause(s, f) == "disk"
+    )
 
 
 def _network(s: Signals) -> bool:
@@ -147,7 +164,10 @@ def _fetches(s: Signals, f: Feeders) -> bool:
         return False
     shares = f.busiest
     return (
-        shares.poll >= shares.cpu and "outside" in s.host.named and f.any_disk < NO_DISK and "cpu" not in s.host.named
+        shares.poll >= shares.cpu
+        and "outside" in s.host.named
+        and f.any_disk < NO_DISK
+        and "cpu" not in s.host.named
     )
 
 
@@ -158,17 +178,34 @@ def _tell_io(s: Signals) -> RuleResult:
     confidence: Confidence = "medium"
     proven = (f.rx_bytes_per_s or 0.0) >= LEAST_RX
     verb = "waits" if active_workers(f) == 1 else "wait"
-    doing = f"{verb} for something outside (polling {share(f.busiest.poll)}), none computes or reads a disk"
+    doing = (
+        f"{verb} for something outside (polling {share(f.busiest.poll)}), none computes or reads a "
+        "disk"
+    )
     if _disk(s):
         cause = "disk"
-        confidence = "high" if f.resolved_by != BY_NAME and s.host.named & {"disk", "any_disk"} else "medium"
+        confidence = (
+            "high" if f.resolved_by != BY_NAME and s.host.named & {"disk", "any_disk"} else "medium"
+        )
         doing = f"{verb} for the disk ({share(f.busiest.disk)})"
         if s.host.io_known and s.host.mean.read:
             doing += f", reading {rate(s.host.mean.read)}"
     elif works(s):
         cause = "pipe" if f.resolved_by == "pipe" else main_cause(s, f)
-        confidence = "high" if proven or f.resolved_by == "thread" else "low" if f.resolved_by == BY_NAME else "medium"
-        where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
+        confidence = (
+            "high"
+            if proven or f.resolved_by == "thread"
+            else "low"
+            if f.resolved_by == BY_NAME
+            else "medium"
+        )
+        where = (
+            "a pipe from outside"
+            if cause == "pipe"
+            else "the network"
+            if cause == "network"
+            else "the disk"
+        )
         address = f" at {f.address}" if cause == "network" and f.address else ""
         waited = f.busiest.disk if cause == "disk" else f.busiest.network
         doing = f"{verb} for {where}{address} ({share(waited)})"
@@ -176,14 +213,24 @@ def _tell_io(s: Signals) -> RuleResult:
         doing += f", receiving {rate(f.rx_bytes_per_s)}"
     if f.busiest.cpu >= SECOND:
         doing += f", busy {share(f.busiest.cpu)}"
-    notes = () if s.host.io_known else ("disk evidence needs root: read rates of this process are denied",)
+    notes = (
+        ()
+        if s.host.io_known
+        else ("disk evidence needs root: read rates of this process are denied",)
+    )
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     return RuleResult(
         starved_level(s),
-        (f"{workers_words(f)} {doing}; the GPU waits for data {s.idle:.0f} % of the time", _measured_line(s, f)),
-        *remedy(cause, s, f), confidence=confidence, notes=notes, cause=cause,
-    )  # fmt: skip
+        (
+            f"{workers_words(f)} {doing}; the GPU waits for data {s.idle:.0f} % of the time",
+            _measured_line(s, f),
+        ),
+        *remedy(cause, s, f),
+        confidence=confidence,
+        notes=notes,
+        cause=cause,
+    )
 
 
 DATALOADER_DISK = Rule(

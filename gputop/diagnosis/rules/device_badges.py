@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.memory_trend import FULL_WITHIN_S, LEAST_R2, LEAST_RISES, LEAST_SLOPE, LEAST_SPAN_S, MOST_DROP
+from gputop.diagnosis.memory_trend import (
+    FULL_WITHIN_S,
+    LEAST_R2,
+    LEAST_RISES,
+    LEAST_SLOPE,
+    LEAST_SPAN_S,
+    MOST_DROP,
+)
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.sample_facts import (
     MEMORY_FULL,
@@ -22,7 +29,11 @@ def _pcie_degraded(s: Signals, verdict: str) -> Told:
         return None
     line = f"PCIe link {s.degraded} for {duration(s.degraded_s)} while busy"
     full = s.mean.pcie
-    return line if full is None or full < thresholds.PCIE_FULL else f"{line}, and {share(full)} of its rate is used"
+    return (
+        line
+        if full is None or full < thresholds.PCIE_FULL
+        else f"{line}, and {share(full)} of its rate is used"
+    )
 
 
 PCIE_DEGRADED = BadgeRule(
@@ -105,13 +116,22 @@ def lost_badge(reason: str, *, all_at_once: bool = False) -> Badge:
     problem, _, remedy = reason.partition("; ")
     if all_at_once and not remedy:
         return Badge(LOST, "red", "GPU lost", f"all GPUs at once: {problem}", DEVICES_WITHDRAWN)
-    return Badge(LOST, "red", "GPU lost", problem, remedy or "see dmesg for Xid errors; reset the GPU or reboot")
+    return Badge(
+        LOST,
+        "red",
+        "GPU lost",
+        problem,
+        remedy or "see dmesg for Xid errors; reset the GPU or reboot",
+    )
 
 
 def _counter_fault(s: Signals, verdict: str) -> Told:
     if not is_broken(s.gpu):
         return None
-    return f"SM reads 0 with util {pct(s.util_pct)} and power {share(s.mean.power)} of the limit: not believed"
+    return (
+        f"SM reads 0 with util {pct(s.util_pct)} and power {share(s.mean.power)} of the limit: not "
+        "believed"
+    )
 
 
 COUNTER_FAULT = BadgeRule(

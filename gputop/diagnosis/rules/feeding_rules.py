@@ -57,10 +57,17 @@ def main_runs(s: Signals) -> bool:
 
 def main_leads(s: Signals) -> bool:
     """Whether it runs in no less of the idle time than the feeders work."""
-    return main_runs(s) and s.host.attribution.main_run >= max(s.host.attribution.useful, s.host.attribution.any_useful)
+    return main_runs(s) and s.host.attribution.main_run >= max(
+        s.host.attribution.useful, s.host.attribution.any_useful
+    )
 
 
-_OWN: dict[Cause, str] = {"disk": "main_disk", "network": "main_network", "pipe": "main_write", "sleep": "main_sleep"}
+_OWN: dict[Cause, str] = {
+    "disk": "main_disk",
+    "network": "main_network",
+    "pipe": "main_write",
+    "sleep": "main_sleep",
+}
 
 
 def own_wait(s: Signals) -> tuple[Cause, float] | None:
@@ -80,7 +87,11 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
         shares["network"], least["network"] = waits.network + waits.poll, found.main_fetch
     if not feeds and not _may_still_feed(s):
         # These can never be a wait for the GPU: they need no bound, only that no other cause is possible.
-        most: dict[Cause, float] = {"disk": found.most_disk, "network": found.most_network, "pipe": found.most_write}
+        most: dict[Cause, float] = {
+            "disk": found.most_disk,
+            "network": found.most_network,
+            "pipe": found.most_write,
+        }
         if _polls_own_socket(s) and not s.host.mean.listens:
             # A socket with a timeout (requests, boto3) polls.
             most["network"] = found.most_fetch
@@ -109,7 +120,11 @@ def main_alone(s: Signals) -> Cause | None:
     if abs(ran - slept) < CLOSER and not surely:
         return "unknown"
     return (
-        "sleep" if slept < ran and not surely else "queued" if 2.0 * (host.main_queued or 0.0) >= host.main else "cpu"
+        "sleep"
+        if slept < ran and not surely
+        else "queued"
+        if 2.0 * (host.main_queued or 0.0) >= host.main
+        else "cpu"
     )
 
 
@@ -121,7 +136,11 @@ def _polls_own_socket(s: Signals) -> bool:
 def _may_still_feed(s: Signals) -> bool:
     """True if a worker's wait has not been seen yet."""
     f = s.host.feeders
-    return f is not None and f.feeder_kind != "threads" and max(f.any_unread, f.busiest.unread) >= SECOND
+    return (
+        f is not None
+        and f.feeder_kind != "threads"
+        and max(f.any_unread, f.busiest.unread) >= SECOND
+    )
 
 
 def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
@@ -141,7 +160,13 @@ def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
 def is_fed(s: Signals) -> bool:
     """True if steps come slowly, each after a wait for workers."""
     f = s.host.feeders
-    return s.kernels_s >= STEPS_S and f is not None and f.feeder_kind == "workers" and works(s) and waits_for_batch(s)
+    return (
+        s.kernels_s >= STEPS_S
+        and f is not None
+        and f.feeder_kind == "workers"
+        and works(s)
+        and waits_for_batch(s)
+    )
 
 
 def restarts(s: Signals) -> bool:
@@ -180,13 +205,21 @@ def works(s: Signals) -> bool:
     The busiest one, or several in turn.
     """
     f, mostly = s.host.feeders, s.host.named
-    return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.feeder_kind == "workers"))
+    return f is not None and (
+        "useful" in mostly or ("any_useful" in mostly and f.feeder_kind == "workers")
+    )
 
 
 def take_turns(s: Signals) -> bool:
     """True if workers take turns at a lock: together they work, and none of them mostly."""
     f = s.host.feeders
-    return f is not None and works(s) and "useful" not in s.host.named and f.count > 1 and f.mean.lock >= SECOND
+    return (
+        f is not None
+        and works(s)
+        and "useful" not in s.host.named
+        and f.count > 1
+        and f.mean.lock >= SECOND
+    )
 
 
 def computes_unread(s: Signals) -> bool:
@@ -252,7 +285,11 @@ def kind_of(f: Feeders) -> str:
     """Feeders in words, one or more: ``worker``, ``host threads``."""
     if f.count != 1:
         return f.kind
-    return f.kind.replace("processes", "process") if "processes" in f.kind else f.kind.removesuffix("s")
+    return (
+        f.kind.replace("processes", "process")
+        if "processes" in f.kind
+        else f.kind.removesuffix("s")
+    )
 
 
 def workers_words(f: Feeders) -> str:
@@ -298,11 +335,16 @@ def both_words(s: Signals) -> str:
     by = None if f is None else _VIA_WORDS.get(f.via or "")
     words = main_words(s)
     main = "main thread" if words.startswith("run ") else "main thread waits"
-    line = f"{main}{'' if f is None or by is None else f' for {f.count} {kind_of(f)} ({by})'}: {words}"
+    line = (
+        f"{main}{'' if f is None or by is None else f' for {f.count} {kind_of(f)} ({by})'}: {words}"
+    )
     if f is None:
         return line
     words = feeder_words(f.busiest)
-    return f"{line}; {kind_of(f)}: {'waits not seen' if words == IDLE and f.why_blind is not None else words}"
+    return (
+        f"{line}; {kind_of(f)}: "
+        f"{'waits not seen' if words == IDLE and f.why_blind is not None else words}"
+    )
 
 
 def proof(f: Feeders) -> str | None:
@@ -330,7 +372,9 @@ def takers_of_cores(host: HostSide) -> tuple[Outsider, ...]:
     """
     least_pct = max(100.0 * LEAST_TAKEN, 100.0 * OUTSIDERS_OF_CORES * (host.cores or 0.0))
     jobs = [o for o in host.outsiders if o.gpu is not None and o.cpu_pct >= 100.0 * LEAST_TAKEN]
-    return tuple([*jobs, *[o for o in host.outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3])
+    return tuple(
+        [*jobs, *[o for o in host.outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3]
+    )
 
 
 def taken_by(host: HostSide) -> str | None:
@@ -339,14 +383,21 @@ def taken_by(host: HostSide) -> str | None:
     words = [f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named]
     total = host.outsider_cores or 0.0
     named_cores = sum(o.cpu_pct for o in named if o.gpu is None) / 100.0
-    if total >= max(LEAST_TAKEN, OUTSIDERS_OF_CORES * (host.cores or 0.0)) and total - named_cores >= LEAST_TAKEN:
+    if (
+        total >= max(LEAST_TAKEN, OUTSIDERS_OF_CORES * (host.cores or 0.0))
+        and total - named_cores >= LEAST_TAKEN
+    ):
         words.append(f"all programs outside the GPU jobs {total:.1f} cores")
     return ", ".join(words) or None
 
 
 def _outsider(o: Outsider) -> str:
     """``stress (ann)``, and of another GPU's job ``python on GPU 3 (bob, pid 4711)``."""
-    return f"{o.name} ({o.user})" if o.gpu is None else f"{o.name} on GPU {o.gpu} ({o.user}, pid {o.pid})"
+    return (
+        f"{o.name} ({o.user})"
+        if o.gpu is None
+        else f"{o.name} on GPU {o.gpu} ({o.user}, pid {o.pid})"
+    )
 
 
 def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
@@ -357,7 +408,9 @@ def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
     if others is not None:
         return (f"the cores are taken by {others}",)
     if s.host.mean.tree is not None and s.host.cores and s.host.mean.tree >= 0.6 * s.host.cores:
-        return (f"the cores are taken by the job's own threads: {s.host.mean.tree:.1f} of {s.host.cores:.0f}",)
+        return (
+            f"the cores are taken by the job's own threads: {s.host.mean.tree:.1f} of {s.host.cores:.0f}",
+        )
     return ()
 
 

@@ -71,7 +71,8 @@ def is_cpu_phase(s: Signals) -> bool:
     """
     host = s.host.mean
     return (s.tick.process_bytes or 0.0) >= HELD_BYTES and (
-        (host.main is not None and host.main >= BUSY_MAIN) or (host.tree is not None and host.tree >= BUSY_CORES)
+        (host.main is not None and host.main >= BUSY_MAIN)
+        or (host.tree is not None and host.tree >= BUSY_CORES)
     )
 
 
@@ -87,14 +88,21 @@ def _startup(s: Signals) -> bool:
 
 def _starting(s: Signals) -> RuleResult:
     if s.tick.age_s is not None and _young(s):
-        line = f"{s.tick.name} started {duration(s.tick.age_s)} ago: judged {YOUNG_S:.0f} s after its start, or once "
-        line += f"kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s or repeatedly; its loaders "
+        line = (
+            f"{s.tick.name} started {duration(s.tick.age_s)} ago: judged {YOUNG_S:.0f} s after its "
+            "start, or once "
+        )
+        line += (
+            f"kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s or repeatedly; its loaders "
+        )
         line += f"{TRAINS_S:.0f} s later"
         return RuleResult("grey", (line,))
     cores = 0.0 if s.host.mean.tree is None else s.host.mean.tree
     return RuleResult(
         "grey",
-        (f"a CPU phase: the process uses {cores:.1f} cores, the GPU is idle {s.idle:.0f} % of the time",),
+        (
+            f"a CPU phase: the process uses {cores:.1f} cores, the GPU is idle {s.idle:.0f} % of the time",
+        ),
         confidence="medium",
         state="idle_allocated",
     )

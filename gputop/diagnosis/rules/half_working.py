@@ -6,24 +6,36 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share, few_warps, power_part
-from gputop.diagnosis.rules.low_sm import LARGER_SHORT_TEMPLATE, LARGER_WORK_TEMPLATE, is_launch_bound
+from gputop.diagnosis.rules.low_sm import (
+    LARGER_SHORT_TEMPLATE,
+    LARGER_WORK_TEMPLATE,
+    is_launch_bound,
+)
 from gputop.diagnosis.rules.remedy_conditions import spares
 from gputop.diagnosis.signals import Signals
 from gputop.model.durations import duration
 from gputop.model.quantity import clamp_pct, pct, share
 
 USE_TENSOR_CORES = (
-    'bf16 autocast, torch.set_float32_matmul_precision("high") (TF32), dimensions that are multiples of 8'
+    'bf16 autocast, torch.set_float32_matmul_precision("high") (TF32), dimensions that are '
+    "multiples of 8"
 )
-USE_TENSOR_CORES_JAX = 'bf16, jax.default_matmul_precision("tensorfloat32"), dimensions that are multiples of 8'
-USE_LOWER_PRECISION = "matrix work in bf16, FP16 or TF32 runs on them; other work does not need them"
+USE_TENSOR_CORES_JAX = (
+    'bf16, jax.default_matmul_precision("tensorfloat32"), dimensions that are multiples of 8'
+)
+USE_LOWER_PRECISION = (
+    "matrix work in bf16, FP16 or TF32 runs on them; other work does not need them"
+)
 
 
 def _tell_no_tensor(s: Signals) -> RuleResult:
     mean = s.mean
     has_framework = s.tick.framework is not None
     proven = mean.fp32 is not None and mean.fp32 >= thresholds.SOME_FP32
-    line = f"SM {pct(mean.sm)}, FP32 {pct(mean.fp32)}, tensor {pct(mean.tensor)} for {duration(s.little_tensor_s)}"
+    line = (
+        f"SM {pct(mean.sm)}, FP32 {pct(mean.fp32)}, tensor {pct(mean.tensor)} for "
+        f"{duration(s.little_tensor_s)}"
+    )
     notes: tuple[str, ...] = ()
     if mean.fp32 is None:
         notes = ("tensor cores hardly used; whether FP32 work or a stall is not measured here",)
@@ -35,9 +47,14 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
         remedy_short = "bf16 autocast, TF32"
     is_sure = proven and has_framework
     return RuleResult(
-        "yellow" if is_sure or s.conditions.half else "info", (line,), remedy, remedy_short,
-        "high" if is_sure else "medium", (*notes, *few_warps(s)), None if proven else "tensor cores hardly used",
-    )  # fmt: skip
+        "yellow" if is_sure or s.conditions.half else "info",
+        (line,),
+        remedy,
+        remedy_short,
+        "high" if is_sure else "medium",
+        (*notes, *few_warps(s)),
+        None if proven else "tensor cores hardly used",
+    )
 
 
 NO_TENSOR_CORES = Rule(
@@ -77,19 +94,27 @@ def _tell_half(s: Signals) -> RuleResult:
     line = f"util {pct(s.util_pct)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}{power_part(s)}"
     fabric = _fabric_share(s)
     over = (
-        f"NVLink {share(mean.nvlink)}" if mean.nvlink is not None and mean.nvlink >= thresholds.HALF_NVLINK
-        else f"fabric {share(fabric)}" if fabric is not None and fabric >= thresholds.HALF_NVLINK
-        else "PCIe both ways" if mean.pcie_both_ways is not None and mean.pcie_both_ways >= thresholds.COMM_PCIE
+        f"NVLink {share(mean.nvlink)}"
+        if mean.nvlink is not None and mean.nvlink >= thresholds.HALF_NVLINK
+        else f"fabric {share(fabric)}"
+        if fabric is not None and fabric >= thresholds.HALF_NVLINK
+        else "PCIe both ways"
+        if mean.pcie_both_ways is not None and mean.pcie_both_ways >= thresholds.COMM_PCIE
         else None
-    )  # fmt: skip
+    )
     if over is not None:
         note, remedy, short = f"{EXCHANGES} ({over})", FEWER_WAITS, "overlap, fewer bubbles"
     elif is_launch_bound(s):
         note = f"launch-bound: the main thread is busy {share(s.host.mean.main)}"
-        remedy, short = (words.format(**spares(s)) for words in (LARGER_WORK_TEMPLATE, LARGER_SHORT_TEMPLATE))
+        remedy, short = (
+            words.format(**spares(s)) for words in (LARGER_WORK_TEMPLATE, LARGER_SHORT_TEMPLATE)
+        )
     else:
         note = "the cause is not seen from outside"
-        remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
+        remedy, short = (
+            "a profiler's trace of a few steps shows the rest: `gputop trace FILE`",
+            "trace a few steps",
+        )
     waits_for = s.waits_for
     return RuleResult(
         "yellow" if waits_for is None else "info",
@@ -97,7 +122,9 @@ def _tell_half(s: Signals) -> RuleResult:
         remedy,
         short,
         "high" if mean.power is not None and mean.power < thresholds.HALF_POWER else "medium",
-        (note,) if waits_for is None else (f"waits for GPU {waits_for}: see the straggler badge", note),
+        (note,)
+        if waits_for is None
+        else (f"waits for GPU {waits_for}: see the straggler badge", note),
         f"half working: {clamp_pct(100.0 * (s.sm_ratio or 0.0)):.0f} of 100 while kernels run",
     )
 

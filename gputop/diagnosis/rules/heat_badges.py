@@ -44,7 +44,11 @@ THERMAL = BadgeRule(
 
 
 def _brake(s: Signals, verdict: str) -> Told:
-    return f"power brake in {share(s.mean.brake)} of {WINDOW_S:.0f} s" if _is_slowed(s, s.mean.brake) else None
+    return (
+        f"power brake in {share(s.mean.brake)} of {WINDOW_S:.0f} s"
+        if _is_slowed(s, s.mean.brake)
+        else None
+    )
 
 
 POWER_BRAKE = BadgeRule(
@@ -61,7 +65,12 @@ def _capped(s: Signals, verdict: str) -> Told:
     if has_impossible_power(s.gpu) or _is_slowed(s, s.mean.thermal):
         # Beside heat it would ask for the opposite of what helps.
         return None
-    if s.mean.capped < CAPPED or s.util_pct < CAPPED_UTIL or s.mean.clock is None or s.mean.clock >= CAPPED_CLOCK:
+    if (
+        s.mean.capped < CAPPED
+        or s.util_pct < CAPPED_UTIL
+        or s.mean.clock is None
+        or s.mean.clock >= CAPPED_CLOCK
+    ):
         return None
     return f"power cap in {share(s.mean.capped)} of {WINDOW_S:.0f} s{_clock(s)}"
 
@@ -80,12 +89,18 @@ def _low_clock(s: Signals, verdict: str) -> Told:
     return Badge(LOW_CLOCK.id, "yellow", LOW_CLOCK.title, low_clock_words(s), low_clock_remedy(s))
 
 
-LOW_CLOCK_BADGE = BadgeRule(LOW_CLOCK.id, LOW_CLOCK.title, "yellow", LOW_CLOCK.condition, _low_clock, LOW_CLOCK.remedy)
+LOW_CLOCK_BADGE = BadgeRule(
+    LOW_CLOCK.id, LOW_CLOCK.title, "yellow", LOW_CLOCK.condition, _low_clock, LOW_CLOCK.remedy
+)
 
 
 def _memory_hot(s: Signals, verdict: str) -> Told:
     now, most = s.gpu.mem_temp_c, memory_limit_c(s.gpu)
-    return None if now is None or most is None or now <= most else f"memory at {now:.0f} of {most:.0f} °C"
+    return (
+        None
+        if now is None or most is None or now <= most
+        else f"memory at {now:.0f} of {most:.0f} °C"
+    )
 
 
 MEMORY_HOT = BadgeRule(

@@ -9,7 +9,13 @@ from msgspec.structs import replace
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.idle_runs import SteadyState
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import HALTED_WORDS, halted_words, is_fed, restarts, waits_for_ranks
+from gputop.diagnosis.rules.feeding_rules import (
+    HALTED_WORDS,
+    halted_words,
+    is_fed,
+    restarts,
+    waits_for_ranks,
+)
 from gputop.diagnosis.rules.gates import BUSY_CORES, HELD_BYTES, is_cpu_phase
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
@@ -64,7 +70,9 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     elif feeders is not None and feeders.for_s >= STANDS_S:
         if feeders.mount is not None:
             return f"the workers wait on {feeders.mount} for {lasting(feeders.for_s)}", "mount"
-        return f"the workers are in {feeders.state} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[feeders.state][1]
+        return f"the workers are in {feeders.state} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[
+            feeders.state
+        ][1]
     return (None, None) if main is None or main.for_s < STANDS_S else _why_main(s, main)
 
 
@@ -72,9 +80,15 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     """Wait of the main thread in words, and its cause."""
     if restarts(s):
         count = s.host.restarts.count
-        return f"the main thread waits for workers that start anew, {count} in {WINDOW_S:.0f} s", "startup"
+        return (
+            f"the main thread waits for workers that start anew, {count} in {WINDOW_S:.0f} s",
+            "startup",
+        )
     if main.mount is not None:
-        return f"the main thread waits on the file system {main.mount} for {lasting(main.for_s)}", "mount"
+        return (
+            f"the main thread waits on the file system {main.mount} for {lasting(main.for_s)}",
+            "mount",
+        )
     ranks = waits_for_ranks(s)
     if ranks and main.state in ("lock", "sleep"):
         return f"the main thread waits for {ranks} for {lasting(main.for_s)}", "ranks"
@@ -82,7 +96,9 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     if main.state in ("network", "poll") and s.tick.server is None:
         if s.tick.is_notebook:
             return f"the notebook's kernel waits for its next cell {since}", None
-        address = next((end.detail for end in s.tick.ends if end.via == "network" and end.detail), "")
+        address = next(
+            (end.detail for end in s.tick.ends if end.via == "network" and end.detail), ""
+        )
         if s.tick.nccl or address.endswith(RENDEZVOUS_PORTS) or WHERE_RANKS_MEET in address:
             where = f", at {address}" if address else ""
             return f"the main thread waits {since} for other ranks of its job{where}", "ranks"
@@ -113,11 +129,16 @@ def _tell_holding(s: Signals) -> RuleResult:
     line = f"util {s.util_pct:.0f} % for {lasting(s.quiet_s)}, {holder} holds {memory(_held(s))}"
     words = remedy(f"idle {cause}", s)
     return RuleResult(
-        "red" if s.quiet_s >= ALARM_S else "yellow", (line,) if why is None else (line, why),
-        *(remedy("holding", s) if words == NOTHING else words), "high" if s.host.is_measured else "medium",
+        "red" if s.quiet_s >= ALARM_S else "yellow",
+        (line,) if why is None else (line, why),
+        *(remedy("holding", s) if words == NOTHING else words),
+        "high" if s.host.is_measured else "medium",
         () if s.host.is_measured else ("cannot see whether its process computes on the CPU",),
-        title=f"{HOLDING}  {lasting(s.quiet_s)}", plain_title=HOLDING, for_s=s.quiet_s, cause=cause,
-    )  # fmt: skip
+        title=f"{HOLDING}  {lasting(s.quiet_s)}",
+        plain_title=HOLDING,
+        for_s=s.quiet_s,
+        cause=cause,
+    )
 
 
 IDLE_HOLDING_MEMORY = Rule(
@@ -140,15 +161,25 @@ def _tell_idle(s: Signals) -> RuleResult:
     if s.tick.server is not None and held_bytes >= HELD_BYTES:
         notes = (f"an idle server: {s.tick.server} holds {memory(held_bytes)}",)
     elif not s.tick.computing and (s.gpu.mem_used_bytes or 0.0) >= HELD_BYTES:
-        notes = (f"{memory(s.gpu.mem_used_bytes or 0.0)} in use by processes that are not visible here",)
+        notes = (
+            f"{memory(s.gpu.mem_used_bytes or 0.0)} in use by processes that are not visible here",
+        )
     why, cause = why_idle(s)
     holder = f"{memory(held_bytes)} held" if held_bytes else "no process"
     line = f"util {s.util_pct:.0f} % for {lasting(for_s)}, {holder}"
     title = HOLDING if held_bytes >= HELD_BYTES else None
     return RuleResult(
-        "grey", (line,) if why is None else (line, why), *remedy(f"idle {cause}", s), confidence="high", notes=notes,
-        cause=cause, title=title, short=title, state="idle" if title is None else "idle_allocated", for_s=for_s,
-    )  # fmt: skip
+        "grey",
+        (line,) if why is None else (line, why),
+        *remedy(f"idle {cause}", s),
+        confidence="high",
+        notes=notes,
+        cause=cause,
+        title=title,
+        short=title,
+        state="idle" if title is None else "idle_allocated",
+        for_s=for_s,
+    )
 
 
 IDLE = Rule(
@@ -162,5 +193,7 @@ IDLE = Rule(
     tell=_tell_idle,
 )
 
-STOPPED = replace(IDLE, matches=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT and not s.comes_and_goes)
+STOPPED = replace(
+    IDLE, matches=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT and not s.comes_and_goes
+)
 """Asked after every cause of starvation, so that a job's end is not called starvation until the window has emptied."""

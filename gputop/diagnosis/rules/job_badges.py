@@ -35,7 +35,10 @@ def _step_growth(s: Signals, verdict: str) -> Told:
         return None
     slower = 100.0 * (period.period_s / period.first_s - 1.0)
     since = datetime.fromtimestamp(period.grown_t, timezone.utc)
-    line = f"a step takes {step_time(period.period_s)} ({SOURCE_WORDS[period.source]}), {slower:.0f} % longer than the "
+    line = (
+        f"a step takes {step_time(period.period_s)} ({SOURCE_WORDS[period.source]}), {slower:.0f} "
+        "% longer than the "
+    )
     return line + f"{step_time(period.first_s)} at first, since {since:%H:%M} UTC"
 
 
@@ -53,12 +56,21 @@ def _straggler(s: Signals, verdict: str) -> Told:
     line = f"GPU {peer.straggler}: {peer.measure} {pct(peer.value)}, "
     line += f"the other {peer.gpus - 1} of the job {pct(peer.median)}"
     if peer.straggler == s.index:
-        waiting = "the others wait" if len(peer.waits) == peer.gpus - 1 else f"{len(peer.waits)} of them wait"
+        waiting = (
+            "the others wait"
+            if len(peer.waits) == peer.gpus - 1
+            else f"{len(peer.waits)} of them wait"
+        )
         return f"{line}: it does more" + (f", {waiting}" if peer.waits else "")
     if s.index not in peer.waits:
         return None
-    waits, remedy = f"waits for GPU {peer.straggler}", f"see GPU {peer.straggler}: {STRAGGLER.remedy}"
-    return Badge("straggler", "info", waits, f"{line}: this GPU waits for it", remedy, about=peer.straggler)
+    waits, remedy = (
+        f"waits for GPU {peer.straggler}",
+        f"see GPU {peer.straggler}: {STRAGGLER.remedy}",
+    )
+    return Badge(
+        "straggler", "info", waits, f"{line}: this GPU waits for it", remedy, about=peer.straggler
+    )
 
 
 STRAGGLER = BadgeRule(

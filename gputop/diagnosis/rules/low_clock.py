@@ -9,7 +9,13 @@ from gputop.diagnosis.rules.working import SLOW_PSTATE
 from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
-from gputop.model.derived import APPLICATION_CLOCKS, DISPLAY_CLOCKS, HARDWARE_SLOWDOWN, SYNC_BOOST, WORDS
+from gputop.model.derived import (
+    APPLICATION_CLOCKS,
+    DISPLAY_CLOCKS,
+    HARDWARE_SLOWDOWN,
+    SYNC_BOOST,
+    WORDS,
+)
 from gputop.model.quantity import share
 
 WHY_LOW_CLOCK = (
@@ -17,7 +23,8 @@ WHY_LOW_CLOCK = (
     "boot, driver and firmware"
 )
 FROZEN_POWER = (
-    "the firmware holds the clock by a wrong power reading: shut down and cut the power (cold boot), new driver"
+    "the firmware holds the clock by a wrong power reading: shut down and cut the power (cold "
+    "boot), new driver"
 )
 _GIVEN = APPLICATION_CLOCKS | SYNC_BOOST | DISPLAY_CLOCKS | HARDWARE_SLOWDOWN
 
@@ -26,7 +33,9 @@ def low_clock_words(s: Signals) -> str:
     """``SM clock 345 of 1980 MHz (17 %), reason: application clocks``."""
     gpu, reasons = s.gpu, s.gpu.throttle_reasons
     most = gpu.sm_clock_max_mhz or 0.0
-    given = [] if reasons is None else [word for bit, word in WORDS.items() if bit & _GIVEN & reasons]
+    given = (
+        [] if reasons is None else [word for bit, word in WORDS.items() if bit & _GIVEN & reasons]
+    )
     if gpu.pstate is not None and gpu.pstate >= SLOW_PSTATE:
         given.append(f"P{gpu.pstate}")
     if reasons is None:

@@ -23,7 +23,9 @@ from gputop.model.quantity import rate, share
 
 
 def _main_process(s: Signals) -> bool:
-    return s.idle >= IDLE_PCT and (main_runs(s) or own_wait(s) is not None or main_alone(s) is not None)
+    return s.idle >= IDLE_PCT and (
+        main_runs(s) or own_wait(s) is not None or main_alone(s) is not None
+    )
 
 
 OWN_WAITS = {
@@ -48,21 +50,39 @@ def _tell_main(s: Signals) -> RuleResult:
         line += " runs or sleeps by a timer and waits for nobody"
     found = wait[0] if wait is not None else alone
     if found is not None and found not in ("cpu", "queued"):
-        return RuleResult(level, (line + idle, both_words(s)), *remedy(f"main {found}", s), cause=found)
+        return RuleResult(
+            level, (line + idle, both_words(s)), *remedy(f"main {found}", s), cause=found
+        )
     if alone is not None:
         line += f" is busy {share(host.mean.main)} of the time and waits for nobody"
     else:
         line += f" is busy at least {share(host.attribution.main_run)} of the idle time"
-    line += f", {host.loaders} workers are busy {share(host.mean.workers)}" if host.loaders else ", without workers"
+    line += (
+        f", {host.loaders} workers are busy {share(host.mean.workers)}"
+        if host.loaders
+        else ", without workers"
+    )
     line += idle
     if compiles(s):
         notes = (f"compilers run {share(host.mean.compiling)} of the time",)
-        return RuleResult(level, (line, both_words(s)), *remedy("unseen compiling", s), notes=notes, cause="compiling")
-    cause: Cause = "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
+        return RuleResult(
+            level,
+            (line, both_words(s)),
+            *remedy("unseen compiling", s),
+            notes=notes,
+            cause="compiling",
+        )
+    cause: Cause = (
+        "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
+    )
     return RuleResult(
-        level, (line, both_words(s)), *remedy(f"main {cause}", s), confidence="high" if alone is None else "medium",
-        notes=cores_note(s, host.mean.main_queued), cause=cause,
-    )  # fmt: skip
+        level,
+        (line, both_words(s)),
+        *remedy(f"main {cause}", s),
+        confidence="high" if alone is None else "medium",
+        notes=cores_note(s, host.mean.main_queued),
+        cause=cause,
+    )
 
 
 MAIN_PROCESS = Rule(

@@ -76,11 +76,17 @@ def has_pressure(s: Signals) -> bool:
 
 def is_dataloader(s: Signals, f: Feeders | None) -> bool:
     """Whether it is PyTorch's DataLoader, which has options of its own."""
-    return f is not None and f.feeder_kind == "workers" and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
+    return (
+        f is not None
+        and f.feeder_kind == "workers"
+        and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
+    )
 
 
 def is_uneven(s: Signals, f: Feeders | None, *, torch: bool) -> bool:
-    return f is not None and f.uneven and f.feeder_kind in SHARES_WORK and is_dataloader(s, f) == torch
+    return (
+        f is not None and f.uneven and f.feeder_kind in SHARES_WORK and is_dataloader(s, f) == torch
+    )
 
 
 def is_throttled(s: Signals, f: Feeders | None) -> bool:
@@ -93,7 +99,11 @@ def is_queued(s: Signals, f: Feeders | None) -> bool:
 
 def is_masked(s: Signals) -> bool:
     """Whether the job's own mask or limit leaves it fewer cores than gputop has."""
-    return s.host.cores is not None and s.machine.cpu_count is not None and s.host.cores < s.machine.cpu_count
+    return (
+        s.host.cores is not None
+        and s.machine.cpu_count is not None
+        and s.host.cores < s.machine.cpu_count
+    )
 
 
 def is_pinned(s: Signals, f: Feeders) -> bool:
@@ -112,7 +122,11 @@ def has_free_cores(s: Signals, f: Feeders | None) -> bool:
 
 
 def can_have_workers(s: Signals, f: Feeders | None) -> bool:
-    return not s.host.loaders and has_free_cores(s, None) and (s.host.cores is None or s.host.cores >= 2.0)
+    return (
+        not s.host.loaders
+        and has_free_cores(s, None)
+        and (s.host.cores is None or s.host.cores >= 2.0)
+    )
 
 
 def launches_kernels(s: Signals, f: Feeders | None) -> bool:

@@ -60,14 +60,19 @@ class RemedyRow(Struct, frozen=True):
 
 
 ON_GPU = "decode and augment on the GPU (DALI, torchvision v2){host_memory:, cache decoded data}"
-CHEAPER = "profile it (py-spy dump --pid {pid_of_feeder} shows the line), keep what is computed again and again"
+CHEAPER = (
+    "profile it (py-spy dump --pid {pid_of_feeder} shows the line), keep what is computed again "
+    "and again"
+)
 FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
 IN_FLIGHT = (
     "each worker waits for one batch at a time: {host_memory:more num_workers (now {n}), or }a pool of "
     "threads in __getitems__"
 )
 IN_WORKERS = "DataLoader(num_workers=4–8)"
-LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
+LIGHTER_HOST = (
+    "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
+)
 SEE_THE_LINE = "py-spy dump --pid {pid} shows the line"
 FEEDERS_WAIT = ("disk", "network", "fetch")
 MAIN_RUNS = ("main cpu", "main queued")
@@ -337,7 +342,11 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
     row = next((row for row in REMEDIES if cause in row.causes and row.matches(s, f)), None)
     if row is None:
         return NOTHING
-    workers = f"{max(1, int(s.host.cores) - 1)}" if s.host.cores and s.host.cores <= MOST_WORKERS else "4–8"
+    workers = (
+        f"{max(1, int(s.host.cores) - 1)}"
+        if s.host.cores and s.host.cores <= MOST_WORKERS
+        else "4–8"
+    )
     values = {
         "n": 0 if f is None else f.count,
         "kind": "" if f is None else _more_of(f),
@@ -359,7 +368,12 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
 
 def _more_of(f: Feeders) -> str:
     """Workers of this kind, as the remedy names them."""
-    plurals = {"workers": "worker processes", "beside": "of them", "children": "child processes", "threads": "threads"}
+    plurals = {
+        "workers": "worker processes",
+        "beside": "of them",
+        "children": "child processes",
+        "threads": "threads",
+    }
     return plurals.get(f.feeder_kind, f.kind)
 
 

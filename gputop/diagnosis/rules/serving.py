@@ -18,7 +18,9 @@ from gputop.model.server_words import server_forms
 
 def _cache_is_full(s: Signals) -> bool:
     row = s.tick.serving
-    is_full = row is not None and (row.kv_cache_pct or 0.0) >= FULL_CACHE_PCT and (row.queue or 0.0) > 0.0
+    is_full = (
+        row is not None and (row.kv_cache_pct or 0.0) >= FULL_CACHE_PCT and (row.queue or 0.0) > 0.0
+    )
     return s.conditions.waits and is_full
 
 
@@ -58,7 +60,11 @@ def _listens(s: Signals) -> bool:
     if s.host.loaders and (f is None or f.feeder_kind not in ("helpers", "beside")):
         return False
     # Threads of a server wait for clients, unless data comes in over connections that the server opened.
-    if works(s) and f is not None and (f.feeder_kind != "threads" or (s.host.rx or 0.0) >= LEAST_RX):
+    if (
+        works(s)
+        and f is not None
+        and (f.feeder_kind != "threads" or (s.host.rx or 0.0) >= LEAST_RX)
+    ):
         return False
     for_requests = waits.poll + waits.pipe + waits.other if s.host.served else waits.poll
     return for_requests >= WAITS_FOR_REQUESTS * s.idle / 100.0
@@ -74,8 +80,15 @@ def _tell_low_demand(s: Signals) -> RuleResult:
     server = f"{s.tick.server} is a server"
     if s.tick.server is None:
         name = s.tick.name
-        server = f"the parent of {name} takes requests" if s.host.served else f"{name} listens on a socket of its own"
-    line = f"{server} and waits for requests: util {s.util_pct:.0f} %, idle {s.idle:.0f} % of the time, no loaders"
+        server = (
+            f"the parent of {name} takes requests"
+            if s.host.served
+            else f"{name} listens on a socket of its own"
+        )
+    line = (
+        f"{server} and waits for requests: util {s.util_pct:.0f} %, idle {s.idle:.0f} % of the "
+        "time, no loaders"
+    )
     return RuleResult("info", (line,))
 
 

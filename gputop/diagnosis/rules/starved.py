@@ -54,7 +54,11 @@ def _tell_checkpoint(s: Signals) -> RuleResult:
         return RuleResult("info", ())
     line = f"the GPU paused for {pause.length_s:.0f} s"
     line += f", the job wrote {rate(pause.write_bytes_per_s)}" if pause.write_bytes_per_s else ""
-    line += f", the main thread waited for it {share(pause.main_saves)}" if pause.main_saves >= SAVING else ""
+    line += (
+        f", the main thread waited for it {share(pause.main_saves)}"
+        if pause.main_saves >= SAVING
+        else ""
+    )
     return RuleResult("info", (line,))
 
 
@@ -81,7 +85,11 @@ BIRTH_GAP_S = 0.9
 
 def _worker_restart(s: Signals) -> bool:
     found = s.host.restarts
-    if s.idle < IDLE_PCT or found.count * 60.0 / WINDOW_S < CHURN_PER_MIN or found.longest_pause_s < BIRTH_GAP_S:
+    if (
+        s.idle < IDLE_PCT
+        or found.count * 60.0 / WINDOW_S < CHURN_PER_MIN
+        or found.longest_pause_s < BIRTH_GAP_S
+    ):
         return False
     # Importing is computing: where all loaders are new, it is starting them. Where older ones run on and compute most
     # of the time, they do the work of a dataloader.
@@ -93,7 +101,9 @@ def _tell_worker_restart(s: Signals) -> RuleResult:
     evidence = (f"{s.host.restarts.count} new workers in {WINDOW_S:.0f} s; {stops}",)
     if s.host.born_kind is None or s.host.born_kind == "torch" or s.tick.pin_memory:
         return RuleResult("yellow", evidence, cause="startup")
-    remedy = "keep the pool alive between epochs, or prepare the data before training (map once, cache)"
+    remedy = (
+        "keep the pool alive between epochs, or prepare the data before training (map once, cache)"
+    )
     return RuleResult("yellow", evidence, remedy, "keep the pool", cause="startup")
 
 
@@ -134,7 +144,10 @@ def _tell_pcie(s: Signals) -> RuleResult:
     link = degraded_link(s.gpu)
     # The rate by which people know a link: of one that is at its best the part that can be used.
     rate_gb = usable / 1e9 / (PCIE_USABLE if link else 1.0)
-    line = f"PCIe {'RX' if is_rx else 'TX'} {moved / 1e9:.1f} of {rate_gb:.{0 if rate_gb >= 10.0 else 2}f} GB/s"
+    line = (
+        f"PCIe {'RX' if is_rx else 'TX'} {moved / 1e9:.1f} of "
+        f"{rate_gb:.{0 if rate_gb >= 10.0 else 2}f} GB/s"
+    )
     line += f" ({link_words(s.gpu)})" if link else ""
     line += f"; the GPU is idle {s.idle:.0f} % of the time"
     pageable = s.host.mean.main is not None and s.host.mean.main >= PAGEABLE_MAIN
@@ -142,12 +155,18 @@ def _tell_pcie(s: Signals) -> RuleResult:
         line += f", the main thread busy {share(s.host.mean.main)}: copies look pageable"
     if link and (s.mean.pcie or 0.0) >= PCIE_FULL:
         return RuleResult(
-            "yellow", (line,), f"{FULL_LINK}; then {_PINNED}".format(**spares(s)), "reseat card, check slot", "high"
+            "yellow",
+            (line,),
+            f"{FULL_LINK}; then {_PINNED}".format(**spares(s)),
+            "reseat card, check slot",
+            "high",
         )
     return RuleResult("yellow", (line,), confidence="high" if pageable else "medium")
 
 
-FULL_LINK = "the link is the bottleneck: reseat the card, check riser, slot and BIOS (lanes, link speed)"
+FULL_LINK = (
+    "the link is the bottleneck: reseat the card, check riser, slot and BIOS (lanes, link speed)"
+)
 _PINNED = "pin_memory=True with non_blocking=True, send uint8{gpu_memory:, keep data on the GPU}"
 PINNED = _PINNED.format(**ALL_LEFT)
 PCIE_TRANSFER = Rule(

@@ -10,7 +10,8 @@ from gputop.model.durations import duration
 from gputop.model.quantity import pct
 
 FLIGHT_RECORDER = (
-    "TORCH_FR_BUFFER_SIZE=2000 (older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE) and TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+    "TORCH_FR_BUFFER_SIZE=2000 (older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE) and "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 )
 """Settings of PyTorch's flight recorder: c10d/FlightRecorder.hpp (2.13 reads both names) and ProcessGroupNCCL.hpp."""
 
@@ -19,7 +20,10 @@ def _tell_hang(s: Signals) -> RuleResult:
     spin = s.spin
     assert spin is not None
     title, lasted = "hang: waits inside a kernel", duration(spin.for_s)
-    line = f"util {pct(s.util_pct)}, SM {pct(s.mean.sm)} and DRAM {pct(s.mean.dram)} stand still{power_part(s)}"
+    line = (
+        f"util {pct(s.util_pct)}, SM {pct(s.mean.sm)} and DRAM {pct(s.mean.dram)} stand "
+        f"still{power_part(s)}"
+    )
     pid = s.tick.pid
     remedy = f"py-spy dump --pid {'PID' if pid is None else pid} shows where it waits"
     evidence: tuple[str, ...] = (line,)
@@ -34,13 +38,23 @@ def _tell_hang(s: Signals) -> RuleResult:
     elif spin.is_asleep:
         evidence = (f"its main thread has slept all of {lasted}", line)
     if spin.is_collective:
-        remedy += f"; {FLIGHT_RECORDER} keep who entered which collective: read the dumps with torchfrtrace"
+        remedy += (
+            f"; {FLIGHT_RECORDER} keep who entered which collective: read the dumps with "
+            "torchfrtrace"
+        )
     return RuleResult(
-        "red", evidence, remedy, short, "high" if spin.behind else "medium",
+        "red",
+        evidence,
+        remedy,
+        short,
+        "high" if spin.behind else "medium",
         ("it has worked otherwise before: this is no property of its kernels",),
-        title=f"{title} for {lasted}", plain_title=title, cause="collective" if spin.is_collective else None,
-        for_s=spin.for_s, about=spin.behind[0].gpu if spin.behind else None,
-    )  # fmt: skip
+        title=f"{title} for {lasted}",
+        plain_title=title,
+        cause="collective" if spin.is_collective else None,
+        for_s=spin.for_s,
+        about=spin.behind[0].gpu if spin.behind else None,
+    )
 
 
 HANG = Rule(
@@ -67,14 +81,23 @@ def or_stuck(s: Signals) -> tuple[str, ...]:
     if s.spin is None:
         return ()
     if s.spin.behind:
-        return (f"or stuck inside one kernel, for {s.spin.late}; what the job did before is not known",)
-    return (f"or stuck inside one kernel: `py-spy dump --pid {'PID' if s.tick.pid is None else s.tick.pid}` tells",)
+        return (
+            f"or stuck inside one kernel, for {s.spin.late}; what the job did before is not known",
+        )
+    return (
+        f"or stuck inside one kernel: `py-spy dump --pid {'PID' if s.tick.pid is None else s.tick.pid}` tells",
+    )
 
 
 def _tell_stalled(s: Signals) -> RuleResult:
-    others = f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {thresholds.STALLED_PIPE:.0f} %"
+    others = (
+        f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {thresholds.STALLED_PIPE:.0f} "
+        "%"
+    )
     note = "warps are resident and nothing was computed: latency, locks or spinning"
-    return RuleResult("yellow", (f"SM {pct(s.mean.sm)}, and {others}",), confidence="low", notes=(note,))
+    return RuleResult(
+        "yellow", (f"SM {pct(s.mean.sm)}, and {others}",), confidence="low", notes=(note,)
+    )
 
 
 STALLED = Rule(

@@ -15,10 +15,17 @@ from gputop.diagnosis.types import Confidence
 from gputop.model.quantity import pct, share, which_gpus
 
 ONE_PROCESS = (
-    "tensor parallel (device_map runs layers in turn), a pipeline with micro-batches{gpu_memory:, or fewer GPUs}"
+    "tensor parallel (device_map runs layers in turn), a pipeline with micro-batches{gpu_memory:, "
+    "or fewer GPUs}"
 )
-PIPELINE = "more micro-batches in the pipeline (1F1B, interleaved stages), tensor parallel{gpu_memory:, or fewer GPUs}"
-DISPATCHER = "send requests to all engines at once (asynchronously, one queue for each), or run fewer engines"
+PIPELINE = (
+    "more micro-batches in the pipeline (1F1B, interleaved stages), tensor parallel{gpu_memory:, "
+    "or fewer GPUs}"
+)
+DISPATCHER = (
+    "send requests to all engines at once (asynchronously, one queue for each), or run fewer "
+    "engines"
+)
 
 
 def _take_turns(s: Signals) -> bool:
@@ -30,7 +37,9 @@ def _take_turns(s: Signals) -> bool:
 
 
 def _take_fast_turns(s: Signals) -> bool:
-    return s.turns is not None and s.samples >= s.min_samples and s.idle >= IDLE_PCT and not works(s)
+    return (
+        s.turns is not None and s.samples >= s.min_samples and s.idle >= IDLE_PCT and not works(s)
+    )
 
 
 def _tell(s: Signals) -> RuleResult:
@@ -38,19 +47,37 @@ def _tell(s: Signals) -> RuleResult:
     assert turns is not None
     n = len(turns.gpus)
     who = f"process {s.tick.pid} on" if turns.is_one_process else "one job on"
-    line = f"1 of {n} works at a time: {who} {which_gpus(turns.gpus)}, sum of util {pct(turns.sum_pct)}"
+    line = (
+        f"1 of {n} works at a time: {who} {which_gpus(turns.gpus)}, sum of util "
+        f"{pct(turns.sum_pct)}"
+    )
     line += f", at most {thresholds.TURNS_SUM:.0f} % in {share(turns.share)} of the samples"
     notes = () if turns.is_seen else ("turns are shorter than a sample: only the sum tells",)
-    title, remedy, short = f"starved: take turns: 1 of {n} works at a time", ONE_PROCESS, "tensor parallel"
+    title, remedy, short = (
+        f"starved: take turns: 1 of {n} works at a time",
+        ONE_PROCESS,
+        "tensor parallel",
+    )
     if not turns.is_one_process and turns.has_nccl and not turns.serve:
         remedy, short = PIPELINE, "micro-batches"
     elif not turns.is_one_process:
-        title, remedy, short = f"starved: {n - 1} of {n} engines wait for requests", DISPATCHER, "send to all at once"
+        title, remedy, short = (
+            f"starved: {n - 1} of {n} engines wait for requests",
+            DISPATCHER,
+            "send to all at once",
+        )
     sure: Confidence = "high" if turns.is_seen else "medium"
     return RuleResult(
-        starved_level(s), (line,), remedy.format(**spares(s)), short, sure, notes, title=title, cause="turns",
+        starved_level(s),
+        (line,),
+        remedy.format(**spares(s)),
+        short,
+        sure,
+        notes,
+        title=title,
+        cause="turns",
         short="starved: take turns",
-    )  # fmt: skip
+    )
 
 
 TAKE_TURNS = Rule(

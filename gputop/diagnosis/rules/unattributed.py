@@ -28,7 +28,9 @@ from gputop.model.feeders import Cause
 from gputop.model.quantity import pct, share
 
 UNSEEN = "the host's side is not visible"
-SHOW_PROCESSES = "run gputop where the processes are visible: the host's PID namespace (docker run --pid=host)"
+SHOW_PROCESSES = (
+    "run gputop where the processes are visible: the host's PID namespace (docker run --pid=host)"
+)
 
 
 def _uses(s: Signals) -> tuple[str, ...]:
@@ -45,13 +47,25 @@ def _tell_dark(s: Signals) -> RuleResult:
     """
     if s.job_ended:
         words = ("its process has ended",)
-        return RuleResult("grey", words, *NOTHING, confidence="high", title="idle", state="idle", short="idle")
-    line = f"the GPU is idle {s.idle:.0f} % of the time (util {pct(s.util_pct)}); no process is visible on it"
+        return RuleResult(
+            "grey", words, *NOTHING, confidence="high", title="idle", state="idle", short="idle"
+        )
+    line = (
+        f"the GPU is idle {s.idle:.0f} % of the time (util {pct(s.util_pct)}); no process is "
+        "visible on it"
+    )
     title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
-        "grey", (line,), SHOW_PROCESSES, "show the processes", "low", _uses(s), title, "idle",
+        "grey",
+        (line,),
+        SHOW_PROCESSES,
+        "show the processes",
+        "low",
+        _uses(s),
+        title,
+        "idle",
         short="idle, why is not visible",
-    )  # fmt: skip
+    )
 
 
 def _tell_unattributed(s: Signals) -> RuleResult:
@@ -64,7 +78,11 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     words = remedy(f"unseen {cause}", s, f)
     line = f"the GPU is idle {s.idle:.0f} % of the time"
-    workers = f", {s.host.loaders} workers are busy {share(s.host.mean.workers)}" if s.host.loaders else ""
+    workers = (
+        f", {s.host.loaders} workers are busy {share(s.host.mean.workers)}"
+        if s.host.loaders
+        else ""
+    )
     if not s.host.is_measured:
         is_visible = bool(workers) or s.host.reason == NOT_MEASURED
         line += f", {NOT_MEASURED if is_visible else UNSEEN}{workers}"
@@ -77,12 +95,21 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
     waits = both_words(s) + (f" ({f.count} {kind_of(f)})" if f is not None else "; no workers")
     if cause == "front" and f is not None:
-        line = f"{f.name} (pid {f.pid}), which takes the requests, is busy {share(f.busiest.cpu)} of the time; "
+        line = (
+            f"{f.name} (pid {f.pid}), which takes the requests, is busy {share(f.busiest.cpu)} of "
+            "the time; "
+        )
         line += f"the GPU is idle {s.idle:.0f} %"
         return RuleResult(
-            "yellow", (line, waits), *words, "high", notes, "starved: the server's front computes", cause=cause,
+            "yellow",
+            (line, waits),
+            *words,
+            "high",
+            notes,
+            "starved: the server's front computes",
+            cause=cause,
             short="starved: server front",
-        )  # fmt: skip
+        )
     if cause == "compiling":
         notes = (*notes, f"compilers run {share(s.host.mean.compiling)} of the time")
     if cause == "ranks":
@@ -95,7 +122,10 @@ def _tell_unattributed(s: Signals) -> RuleResult:
 def _unattributed_cause(s: Signals) -> Cause:
     """Cause in the workers where that is not I/O."""
     f = s.host.feeders
-    if any(state is not None and state.state in HALTED_WORDS for state in (s.host.main_state, s.host.worker_state)):
+    if any(
+        state is not None and state.state in HALTED_WORDS
+        for state in (s.host.main_state, s.host.worker_state)
+    ):
         return "stopped"
     if restarts(s):
         return "startup"
@@ -103,7 +133,11 @@ def _unattributed_cause(s: Signals) -> Cause:
         return "front"
     if compiles(s):
         return "compiling"
-    if waits_for_ranks(s) and s.host.waits is not None and s.host.waits.lock >= FOR_BATCH * s.idle / 100.0:
+    if (
+        waits_for_ranks(s)
+        and s.host.waits is not None
+        and s.host.waits.lock >= FOR_BATCH * s.idle / 100.0
+    ):
         return "ranks"
     if f is not None and f.feeder_kind == "beside":
         # A lock or a timer of whom the workers wait for is none of theirs.

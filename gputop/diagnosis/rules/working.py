@@ -23,7 +23,9 @@ HEALTHY = Rule(
     level="green",
     state="working",
     matches=lambda s: s.conditions.broad and s.conditions.witness,
-    tell=lambda s: RuleResult("green", (f"healthy: {activity_words(s)}",), confidence="high", notes=few_warps(s)),
+    tell=lambda s: RuleResult(
+        "green", (f"healthy: {activity_words(s)}",), confidence="high", notes=few_warps(s)
+    ),
     checked="eight real loads that are well, tuned training on an H100 (SM 88, tensor 19, DRAM 59) and FP16 products "
     "on a T4 (SM 98, tensor 88) among them",
 )
@@ -32,7 +34,8 @@ HEALTHY = Rule(
 UNEXPLAINED = "busy, and nothing measured explains it"
 LOOKS_BUSY = "looks busy"
 OTHER_PIPES = (
-    "have FP32, FP64 and integer work measured: GPM where the card has it, else DCGM's DCGM_FI_PROF_PIPE_… fields"
+    "have FP32, FP64 and integer work measured: GPM where the card has it, else DCGM's "
+    "DCGM_FI_PROF_PIPE_… fields"
 )
 
 
@@ -41,11 +44,15 @@ def _tell_working(s: Signals) -> RuleResult:
     if not s.conditions.shows_work:
         return _tell_unexplained(s)
     sure: Confidence = (
-        "high" if mean.sm is not None and mean.sm >= thresholds.HEALTHY_SM and s.conditions.witness else "medium"
+        "high"
+        if mean.sm is not None and mean.sm >= thresholds.HEALTHY_SM and s.conditions.witness
+        else "medium"
     )
     notes: tuple[str, ...] = ()
     if not s.conditions.witness:
-        notes = ("no second witness: SM activity says that warps are resident, not that they compute",)
+        notes = (
+            "no second witness: SM activity says that warps are resident, not that they compute",
+        )
     return RuleResult("green", (activity_words(s),), confidence=sure, notes=(*notes, *few_warps(s)))
 
 
@@ -56,13 +63,24 @@ def _tell_unexplained(s: Signals) -> RuleResult:
     lacks = [name for name, value in asked.items() if value is None]
     line = activity_words(s) if mean.dram is None else f"{activity_words(s)}, DRAM {pct(mean.dram)}"
     if all(value is None for value in (mean.tensor, *mean.pipes, mean.dram, mean.power)):
-        note = "neither the pipes nor the memory nor the power are measured here: warps are resident, no more is known"
+        note = (
+            "neither the pipes nor the memory nor the power are measured here: warps are resident, "
+            "no more is known"
+        )
         remedy = s.measure or OTHER_PIPES
-        return RuleResult("grey-green", (line,), remedy, "measure the pipes", "low", (note,), LOOKS_BUSY)
+        return RuleResult(
+            "grey-green", (line,), remedy, "measure the pipes", "low", (note,), LOOKS_BUSY
+        )
     note, remedy, short = f"not measured here: {', '.join(lacks)}", OTHER_PIPES, "measure the pipes"
     if not lacks:
-        note, remedy, short = "all that is measured rests", "a trace shows its kernels: `gputop trace FILE`", ""
-    return RuleResult("info", (f"{line}{power_part(s)}",), remedy, short, "low", (note,), UNEXPLAINED)
+        note, remedy, short = (
+            "all that is measured rests",
+            "a trace shows its kernels: `gputop trace FILE`",
+            "",
+        )
+    return RuleResult(
+        "info", (f"{line}{power_part(s)}",), remedy, short, "low", (note,), UNEXPLAINED
+    )
 
 
 WORKING = Rule(
@@ -91,10 +109,23 @@ def _tell_unseen(s: Signals) -> RuleResult:
     why = "SM activity was not measured" if s.sm_off is None else s.sm_off.words
     evidence = f"util {pct(s.util_pct)}{power_part(s)}; {why}"
     works_hard = s.conditions.at_power_limit
-    if not works_hard and s.conditions.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:
-        return RuleResult("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
+    if (
+        not works_hard
+        and s.conditions.draws_little
+        and max(s.mean.thermal, s.mean.brake) < HELD_DOWN
+    ):
+        return RuleResult(
+            "grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",)
+        )
     if works_hard:
-        return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
+        return RuleResult(
+            "grey-green",
+            (evidence,),
+            s.measure,
+            SHORT,
+            "medium",
+            (f"at its power limit: {WORKS_HARD}",),
+        )
     return RuleResult("grey-green", (evidence,), s.measure, SHORT, "low")
 
 

@@ -13,7 +13,14 @@ from gputop.diagnosis.catalogue import OF_TRACES, badge_rows, verdict_rows
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.types import STATES, GpuDiagnosis
 from gputop.model.derived import gap_pct
-from gputop.model.expression import Expression, ExpressionError, Term, Vocabulary, nearest, parse_expression
+from gputop.model.expression import (
+    Expression,
+    ExpressionError,
+    Term,
+    Vocabulary,
+    nearest,
+    parse_expression,
+)
 from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import HOUR_S
 from gputop.model.snapshot import GpuSample, value
@@ -38,7 +45,9 @@ def _evaluate(term: Term, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | Non
         return term.holds_for(None if measured is None else float(measured), exactly=True)
     current = diagnosis.verdict if term.field == "verdict" else diagnosis.state
     # An unjudged GPU may yet be in any of the other verdicts and states.
-    unsure = current not in term.values and (diagnosis.verdict == COLLECTING.id or current == "unmeasured")
+    unsure = current not in term.values and (
+        diagnosis.verdict == COLLECTING.id or current == "unmeasured"
+    )
     return term.holds_for(None if unsure else [current])
 
 
@@ -50,7 +59,9 @@ def vocabulary() -> Vocabulary:
         "verdict": tuple(row.id for row in verdict_rows() if row not in OF_TRACES),
         "state": STATES,
     }
-    numbers = {key: row.unit for key, row in GPU_METRICS.items() if row.unit not in ("text", "flags")}
+    numbers = {
+        key: row.unit for key, row in GPU_METRICS.items() if row.unit not in ("text", "flags")
+    }
     return Vocabulary(
         "condition",
         {**dict.fromkeys(ids, "text"), **numbers, GAP.key: GAP.unit},
@@ -61,7 +72,9 @@ def vocabulary() -> Vocabulary:
             "verdict": "a filter's verdict: matches words, an alert's takes an id",
         },
         not_comparable={
-            key: "a bit mask: use the badges thermal, power_brake and power_capped" if row.unit == "flags" else "a text"
+            key: "a bit mask: use the badges thermal, power_brake and power_capped"
+            if row.unit == "flags"
+            else "a text"
             for key, row in GPU_METRICS.items()
             if key not in numbers
         },
@@ -148,7 +161,9 @@ def _alert(table: Mapping[str, Any]) -> Alert:
     fields = _Table.__struct_encode_fields__
     for field in table:
         if field not in fields:
-            raise AlertError(f"unknown field {field!r}{nearest(field, fields, 'fields: ' + ', '.join(fields))}")
+            raise AlertError(
+                f"unknown field {field!r}{nearest(field, fields, 'fields: ' + ', '.join(fields))}"
+            )
     try:
         read = convert(dict(table), _Table)
         when = parse(read.when)
@@ -158,7 +173,9 @@ def _alert(table: Mapping[str, Any]) -> Alert:
         # The value is not quoted: it may hold a token.
         problem, _, path = str(error).partition(" - at `$.")
         field = re.split(r"\W", path)[0]
-        raise AlertError(f"{field}: must be {_MUST_BE.get(field, 'a text')}" if field else problem) from None
+        raise AlertError(
+            f"{field}: must be {_MUST_BE.get(field, 'a text')}" if field else problem
+        ) from None
     if any("\0" in word for word in read.run or ()):
         raise AlertError("run: holds a zero byte")
     if not when:
@@ -166,13 +183,21 @@ def _alert(table: Mapping[str, Any]) -> Alert:
     # Badges have delays of their own.
     usual_s = 0.0 if all(term.field == "badge" for term in when.terms) else FOR_S
     for_s = _seconds("for", read.for_, usual_s, 0.0)
-    return Alert(read.name, when, for_s, _seconds("again", read.again, AGAIN_S, 1.0), read.run or ())
+    return Alert(
+        read.name, when, for_s, _seconds("again", read.again, AGAIN_S, 1.0), read.run or ()
+    )
 
 
 def _seconds(field: str, given: str | float | None, default: float, least: float) -> float:
     """Return a time in seconds. Raises AlertError."""
     try:
-        seconds = default if given is None else typed_number(given.strip(), "s") if isinstance(given, str) else given
+        seconds = (
+            default
+            if given is None
+            else typed_number(given.strip(), "s")
+            if isinstance(given, str)
+            else given
+        )
     except ValueError:
         seconds = -1.0
     if not least <= seconds <= LONGEST_S:

@@ -14,7 +14,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputop.commands.shared_options import recording_argument, recording_filter_of, stdout_is_text, wait_of, waiting
+from gputop.commands.shared_options import (
+    recording_argument,
+    recording_filter_of,
+    stdout_is_text,
+    wait_of,
+    waiting,
+)
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.evaluator import AlertEvaluator, firing
@@ -38,7 +44,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
     text = "a recording: say which alerts would have fired; nothing is run"
     recording_argument(command, "file", text, nargs="?")
     waiting(command)
-    command.add_argument("--test", metavar="NAME", help="fire this alert now, for the first GPU here")
+    command.add_argument(
+        "--test", metavar="NAME", help="fire this alert now, for the first GPU here"
+    )
     command.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -55,7 +63,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.file is not None:
         return _dry_run(args, settings, alerts)
     if args.json:
-        raise UsageError("--json prints what would have fired in a recording: gputop alerts --json FILE")
+        raise UsageError(
+            "--json prints what would have fired in a recording: gputop alerts --json FILE"
+        )
     for alert in alerts:
         # Arguments may hold secrets.
         does = f"runs {alert.run[0]}" if alert.run else "is only shown"
@@ -74,14 +84,19 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
         monitor = monitor or Monitor(snapshot.interval_s, charts=False)
         fired += evaluator.take(monitor.feed(snapshot))
     if args.json:
-        rows = [{"t": one.t, "uuids": one.uuids, "environment": one.variables, **one.data} for one in fired]
+        rows = [
+            {"t": one.t, "uuids": one.uuids, "environment": one.variables, **one.data}
+            for one in fired
+        ]
         sys.stdout.write(json_text({"schema": SCHEMA, "fired": rows}))
     else:
         for one in fired:
             does = f"would run {one.alert.run[0]}" if one.alert.run else "would be shown"
             held = f"held for {duration(one.t - one.since)}"
             at = f"{datetime.fromtimestamp(one.t, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-            sys.stdout.write(f"{at}  {one.alert.name} on {one.where}: {one.alert.when.text}, {held}; {does}\n")
+            sys.stdout.write(
+                f"{at}  {one.alert.name} on {one.where}: {one.alert.when.text}, {held}; {does}\n"
+            )
         say(f"{count(len(fired), 'firing')} of {count(len(alerts), 'alert')}; nothing was run")
     sys.stdout.flush()
     return FIRED if fired else 0
@@ -92,7 +107,9 @@ def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert])
     alert = next((alert for alert in alerts if alert.name == args.test and alert.run), None)
     if alert is None:
         names = [alert.name for alert in alerts if alert.run]
-        raise UsageError(f"there is no alert {args.test!r} with a command{nearest(args.test, names)}")
+        raise UsageError(
+            f"there is no alert {args.test!r} with a command{nearest(args.test, names)}"
+        )
     refuse_unsafe(args, [alert])
     from gputop.features.alerts.node_alerts import run_command
     from gputop.sources.local import open_local
@@ -170,12 +187,18 @@ def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
     if not any(alert.run for alert in alerts):
         return
     file = configuration_file(args)
-    for path in dict.fromkeys((file, file.absolute().parent, file.resolve(), file.resolve().parent)):
+    for path in dict.fromkeys(
+        (file, file.absolute().parent, file.resolve(), file.resolve().parent)
+    ):
         try:
             status = path.stat()
         except OSError as error:
             raise ConfigError(f"alerts with run: cannot read {path}: {error.strerror}") from None
         if status.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(f"alerts with run need a configuration that is yours or root's, and {path} is not")
+            raise ConfigError(
+                f"alerts with run need a configuration that is yours or root's, and {path} is not"
+            )
         if status.st_mode & 0o022:
-            raise ConfigError(f"alerts with run need a configuration that only you can write: chmod go-w {path}")
+            raise ConfigError(
+                f"alerts with run need a configuration that only you can write: chmod go-w {path}"
+            )

@@ -78,23 +78,38 @@ class AlertEvaluator:
         firings = []
         for alert in self.alerts:
             rows = enumerate(zip(snapshot.gpus, frame.diagnoses, strict=False))
-            positions = [at for at, (gpu, d) in rows if self._fires(alert, gpu, d, snapshot.t, longest_gap)]
+            positions = [
+                at for at, (gpu, d) in rows if self._fires(alert, gpu, d, snapshot.t, longest_gap)
+            ]
             if positions:
-                since = min(self._states[alert.name, snapshot.gpus[at].static.uuid].since for at in positions)
+                since = min(
+                    self._states[alert.name, snapshot.gpus[at].static.uuid].since
+                    for at in positions
+                )
                 firings.append(firing(alert, frame, positions, since))
         self._forget(snapshot)
         return firings
 
     def states(self, name: str) -> tuple[AlertState, ...]:
         """Return the GPUs on which an alert's condition holds, by index."""
-        return tuple(sorted((s for (alert, _), s in self._states.items() if alert == name), key=lambda s: s.gpu))
+        return tuple(
+            sorted(
+                (s for (alert, _), s in self._states.items() if alert == name), key=lambda s: s.gpu
+            )
+        )
 
     def silent_until(self, alert: Alert) -> float | None:
         """Return when a holding alert may fire again; None where it is not silent."""
-        fired = [self._fired[place] for place in self._states if place[0] == alert.name and place in self._fired]
+        fired = [
+            self._fired[place]
+            for place in self._states
+            if place[0] == alert.name and place in self._fired
+        ]
         return min(fired) + alert.again_s if fired else None
 
-    def _fires(self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, gap: float) -> bool:
+    def _fires(
+        self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, gap: float
+    ) -> bool:
         """Update an alert's state on a GPU; return whether it fires now."""
         place = (alert.name, gpu.static.uuid)
         holds = holds_on(alert.when, gpu, diagnosis)
@@ -122,20 +137,33 @@ class AlertEvaluator:
         """
         if max(len(self._states), len(self._fired)) > len(self.alerts) * MOST_GONE:
             present = {gpu.static.uuid for gpu in snapshot.gpus}
-            self._states = {place: state for place, state in self._states.items() if place[1] in present}
+            self._states = {
+                place: state for place, state in self._states.items() if place[1] in present
+            }
             self._fired = {place: t for place, t in self._fired.items() if place[1] in present}
 
 
-def firing(alert: Alert, frame: Frame, positions: Sequence[int], since: float, *, test: bool = False) -> Firing:
+def firing(
+    alert: Alert, frame: Frame, positions: Sequence[int], since: float, *, test: bool = False
+) -> Firing:
     """Build the firing of an alert on some GPUs of a frame."""
     # Imported here: most runs never fire.
     from gputop.output.ticket import ticket_data
 
     snapshot = frame.snapshot
     rows = [(snapshot.gpus[position].static, frame.diagnoses[position]) for position in positions]
-    indices, uuids = tuple(static.index for static, _ in rows), tuple(static.uuid for static, _ in rows)
-    owners = [process for process in snapshot.processes if process.role == "gpu" and process.gpu in indices]
-    jobs = {process.static.batch_job.id for process in owners if process.static.batch_job is not None}
+    indices, uuids = (
+        tuple(static.index for static, _ in rows),
+        tuple(static.uuid for static, _ in rows),
+    )
+    owners = [
+        process
+        for process in snapshot.processes
+        if process.role == "gpu" and process.gpu in indices
+    ]
+    jobs = {
+        process.static.batch_job.id for process in owners if process.static.batch_job is not None
+    }
     job_id = jobs.pop() if len(jobs) == 1 else None
     variables = {
         "GPUTOP_ALERT": alert.name,
@@ -156,7 +184,12 @@ def firing(alert: Alert, frame: Frame, positions: Sequence[int], since: float, *
         "test": test,
         "job_id": job_id,
         "gpus": [
-            {"gpu": static.index, "uuid": static.uuid, "pci": static.pci_bus_id, **verdict_data(diagnosis)}
+            {
+                "gpu": static.index,
+                "uuid": static.uuid,
+                "pci": static.pci_bus_id,
+                **verdict_data(diagnosis),
+            }
             for static, diagnosis in rows
         ],
     }

@@ -80,7 +80,9 @@ class CommandOutcome(Struct, frozen=True):
     output: str = ""
 
 
-def run_command(firing: Firing, is_over: threading.Event | None = None, limit_s: float = LIMIT_S) -> CommandOutcome:
+def run_command(
+    firing: Firing, is_over: threading.Event | None = None, limit_s: float = LIMIT_S
+) -> CommandOutcome:
     """Run a firing's command to its end; blocks.
 
     It is killed with its session at the limit, or when ``is_over`` is set; a daemon that has left the session goes on.
@@ -103,14 +105,20 @@ def run_command(firing: Firing, is_over: threading.Event | None = None, limit_s:
     while process.poll() is None and not is_over.is_set() and time.monotonic() < limit:
         output += _read(pipe, POLL_S)[: MOST_OUTPUT - len(output)]
     if process.returncode is None:
-        words = "was killed with gputop's end" if is_over.is_set() else f"was killed after {limit_s:g} s"
+        words = (
+            "was killed with gputop's end"
+            if is_over.is_set()
+            else f"was killed after {limit_s:g} s"
+        )
         end(process)
     else:
         words = how_it_ended(process.returncode)
         # A daemon may hold the pipe open: read only what is there.
         output += _read(pipe, 0.0)[: MOST_OUTPUT - len(output)]
     process.stdout.close()
-    lines = [line.rstrip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [
+        line.rstrip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()
+    ]
     printed = masked_text(clean_text(" ⏎ ".join(lines)))
     return CommandOutcome(firing, f"{name} {words}", process.returncode != 0, printed)
 
@@ -134,7 +142,10 @@ class NodeAlerts:
     """
 
     def __init__(
-        self, alerts: Sequence[Alert], lock: FiringLock | None = None, tell: Callable[[str], None] | None = None
+        self,
+        alerts: Sequence[Alert],
+        lock: FiringLock | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self.messages: deque[str] = deque(maxlen=MOST_MESSAGES)
         self._evaluator = AlertEvaluator(alerts)
@@ -172,7 +183,9 @@ class NodeAlerts:
         self._is_closed = True
         for _ in range(2):
             limit = time.monotonic() + END_S
-            while (self._waiting or self._worker.busy_since is not None) and time.monotonic() < limit:
+            while (
+                self._waiting or self._worker.busy_since is not None
+            ) and time.monotonic() < limit:
                 time.sleep(POLL_S / 5)
             self._is_over.set()
         self._worker.stop()
@@ -185,11 +198,15 @@ class NodeAlerts:
             firing = self._waiting[0]
             try:
                 if self._is_over.is_set():
-                    outcome = CommandOutcome(firing, "was not run: gputop ended while another command ran")
+                    outcome = CommandOutcome(
+                        firing, "was not run: gputop ended while another command ran"
+                    )
                 else:
                     outcome = run_command(firing, self._is_over)
             except Exception as error:  # noqa: BLE001 - the last frame of a thread: the user must read it
-                outcome = CommandOutcome(firing, f"did not fire: {type(error).__name__}: {clean_text(str(error))}")
+                outcome = CommandOutcome(
+                    firing, f"did not fire: {type(error).__name__}: {clean_text(str(error))}"
+                )
             self._waiting.popleft()
             self._ended(outcome)
 
@@ -201,7 +218,9 @@ class NodeAlerts:
         if previous is not None and outcome.has_failed and previous.words == outcome.words:
             return
         printed = f": {outcome.output}" if outcome.has_failed and outcome.output else ""
-        self._tell(terminal_safe(f"alert {name} on {outcome.firing.where}: {outcome.words}{printed}"[:500]))
+        self._tell(
+            terminal_safe(f"alert {name} on {outcome.firing.where}: {outcome.words}{printed}"[:500])
+        )
 
     def _row(self, alert: Alert) -> AlertRow:
         last = self._last.get(alert.name)
@@ -209,7 +228,10 @@ class NodeAlerts:
             alert.name,
             alert.when.text,
             alert.for_s,
-            tuple((state.gpu, state.since, state.is_active) for state in self._evaluator.states(alert.name)),
+            tuple(
+                (state.gpu, state.since, state.is_active)
+                for state in self._evaluator.states(alert.name)
+            ),
             None if last is None else (last.firing.t, last.firing.where, last.words),
             last is not None and last.has_failed,
             None if self._lock is None else self._evaluator.silent_until(alert),

@@ -49,7 +49,9 @@ class MachineHost:
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = Path(proc)
         self._cores = float(len(self._matches(r"^cpu\d", "stat"))) or None
-        own, first = (set(self._matches(r"^ *([^ :]+):", f"{name}/net/dev")) for name in ("self", "1"))
+        own, first = (
+            set(self._matches(r"^ *([^ :]+):", f"{name}/net/dev")) for name in ("self", "1")
+        )
         self._has_own_network = bool(own and first) and own != first
 
     def __call__(self, snapshot: Snapshot) -> Snapshot:
@@ -59,11 +61,17 @@ class MachineHost:
         """
         host = replace(snapshot.host, cpu_count=self._cores or snapshot.host.cpu_count)
         memory = dict(self._matches(r"^(MemTotal|MemAvailable): +(\d+) kB$", "meminfo"))
-        if len(memory) == 2 and (free := int(memory["MemAvailable"])) <= (total := int(memory["MemTotal"])):
-            host = replace(host, mem_total_bytes=1024.0 * total, mem_used_bytes=1024.0 * (total - free))
+        if len(memory) == 2 and (free := int(memory["MemAvailable"])) <= (
+            total := int(memory["MemTotal"])
+        ):
+            host = replace(
+                host, mem_total_bytes=1024.0 * total, mem_used_bytes=1024.0 * (total - free)
+            )
         if self._has_own_network:
             missing = {**host.unavailable, **dict.fromkeys(NETWORK, OTHER_NETWORK)}
-            host = replace(host, net_rx_bytes_per_s=None, net_tx_bytes_per_s=None, unavailable=missing)
+            host = replace(
+                host, net_rx_bytes_per_s=None, net_tx_bytes_per_s=None, unavailable=missing
+            )
         return replace(snapshot, host=host)
 
     def _matches(self, pattern: str, name: str) -> list[Any]:
@@ -83,19 +91,46 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
     add("--listen", metavar="HOST:PORT", help="where to answer scrapes (default 127.0.0.1:9401)")
     add(
-        "--processes", action="store_true", help="also export the GPUs' processes: pid, user and name of the executable"
+        "--processes",
+        action="store_true",
+        help="also export the GPUs' processes: pid, user and name of the executable",
     )
-    text = "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
+    text = (
+        "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
+    )
     add("--pod-resources", metavar="PATH", help=text)
-    add("-1", "--once", action="store_true", help="print one page, or write it with --textfile, and end")
-    add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
-    add("--stdout", action="store_true", help="print a page every few seconds, each ended by # EOF; no server")
+    add(
+        "-1",
+        "--once",
+        action="store_true",
+        help="print one page, or write it with --textfile, and end",
+    )
+    add(
+        "--textfile",
+        metavar="FILE.prom",
+        help="write each page there, for node_exporter; no server without --listen",
+    )
+    add(
+        "--stdout",
+        action="store_true",
+        help="print a page every few seconds, each ended by # EOF; no server",
+    )
     text = "with --stdout: end at the end of stdin, and when no byte came on it for so long"
     add("--until-silent", type=float, metavar="SECONDS", help=text)
     add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
     add("--tls-key", metavar="FILE", help="the certificate's key, where it is in another file")
-    add("--client-ca", metavar="FILE", help="answer only clients with a certificate that this CA signed")
-    add("--seed", type=int, default=0, metavar="N", help="with demo: another run of the same scenario")
+    add(
+        "--client-ca",
+        metavar="FILE",
+        help="answer only clients with a certificate that this CA signed",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with demo: another run of the same scenario",
+    )
     add("--hostname", metavar="NAME", help="with demo: the simulated node's name")
     waiting(command)
     serving(command)
@@ -103,13 +138,17 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.source not in (None, DEMO):
-        raise UsageError(f"no source {args.source!r}: it is `gputop export` or `gputop export demo [SCENARIO]`")
+        raise UsageError(
+            f"no source {args.source!r}: it is `gputop export` or `gputop export demo [SCENARIO]`"
+        )
     if args.hostname is not None and args.source is None:
         raise UsageError("--hostname names a simulated node: gputop export demo --hostname NAME")
     if args.until_silent is not None and not (args.stdout and 1.0 <= args.until_silent <= 3600.0):
         raise UsageError("--until-silent takes 1 to 3600 seconds, and belongs to --stdout")
     if args.stdout and (args.once or args.textfile is not None or args.listen is not None):
-        raise UsageError("--stdout prints pages: it goes with none of --once, --textfile and --listen")
+        raise UsageError(
+            "--stdout prints pages: it goes with none of --once, --textfile and --listen"
+        )
     pods = _pods(args, settings)
     if args.once:
         return _once(args, settings, pods)
@@ -128,7 +167,9 @@ def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
     if args.pod_resources is None:
         return None
     if args.source is not None:
-        raise UsageError("--pod-resources asks this node's kubelet: it has no pods for a simulated node")
+        raise UsageError(
+            "--pod-resources asks this node's kubelet: it has no pods for a simulated node"
+        )
     if settings.redact:
         raise UsageError("--pod-resources names pods, and redact hides names: use one of them")
     from gputop.features.export.pod_resources import PodResources
@@ -156,7 +197,9 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
     finally:
         source.close()
 
-    feed = ExportFeed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods), redact=MachineHost())
+    feed = ExportFeed(
+        Session(Monitor(settings.interval, charts=False)), _choice(args, pods), redact=MachineHost()
+    )
     feed.take(redacted_snapshot(snapshot, redactor_of(settings)))
     return _give(feed, args.textfile) or (0 if reading.has_measured else NOTHING_READ)
 
@@ -212,7 +255,9 @@ def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
     listener = listen(where)
     where = replace(where, port=listener.getsockname()[1])
     if not where.is_loopback and not (tls and args.client_ca):
-        say(f"anyone who can reach {where} can read these metrics; --tls-cert and --client-ca restrict that")
+        say(
+            f"anyone who can reach {where} can read these metrics; --tls-cert and --client-ca restrict that"
+        )
     say(f"metrics at {'https' if tls else 'http'}://{where}/metrics")
     server = ScrapeServer(listener, page, tls, local_only=where.is_loopback)
     server.start()
@@ -228,7 +273,9 @@ def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], 
     from gputop.sources.local import open_local, with_servers_of
 
     session = Session(Monitor(settings.interval, charts=False))
-    return lambda: redacted_source(with_servers_of(with_steps(open_local(settings)), settings), redactor), session
+    return lambda: redacted_source(
+        with_servers_of(with_steps(open_local(settings)), settings), redactor
+    ), session
 
 
 def _simulated(args: argparse.Namespace, settings: Settings) -> tuple[Source, Session]:

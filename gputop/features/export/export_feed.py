@@ -85,7 +85,9 @@ class ExportFeed:
                 arrivals.source.close()
             stop.wait(RETRY_S)
 
-    def _watch(self, arrivals: Arrivals, stop: threading.Event, each_interval: Callable[[], object] | None) -> None:
+    def _watch(
+        self, arrivals: Arrivals, stop: threading.Event, each_interval: Callable[[], object] | None
+    ) -> None:
         due, interval_s = self._clock(), arrivals.source.interval_s
         while not stop.is_set():
             for snapshot in arrivals.wait(min(_LOOK_S, interval_s)):
@@ -97,7 +99,9 @@ class ExportFeed:
     def take(self, snapshot: Snapshot) -> None:
         """Add one snapshot. What nobody has foreseen in judging it makes the page say that nothing is measured."""
         try:
-            self._keep(self._session.take(snapshot if self._redact is None else self._redact(snapshot)))
+            self._keep(
+                self._session.take(snapshot if self._redact is None else self._redact(snapshot))
+            )
         except Exception as error:  # noqa: BLE001 — an exporter goes on for months: scrapes are told, and so is its log
             with self._lock:
                 self._gpus_at = self._host_at = float("-inf")
@@ -105,7 +109,10 @@ class ExportFeed:
 
     def _keep(self, frame: Frame) -> None:
         snapshot, now = frame.snapshot, self._clock()
-        lanes = {gpu.static.uuid: dict(self._session.monitor.lanes(gpu.static.uuid)) for gpu in snapshot.gpus}
+        lanes = {
+            gpu.static.uuid: dict(self._session.monitor.lanes(gpu.static.uuid))
+            for gpu in snapshot.gpus
+        }
         with self._lock:
             self._counters.take(frame)
             self._frame, self._lanes = frame, lanes
@@ -142,7 +149,9 @@ class ExportFeed:
         if frame is None:
             return None
         limit = self._clock() - STALE_INTERVALS * frame.snapshot.interval_s
-        return PageReading(frame, self._gpus_at >= limit, self._host_at >= limit, self._gpus_t, self._lanes)
+        return PageReading(
+            frame, self._gpus_at >= limit, self._host_at >= limit, self._gpus_t, self._lanes
+        )
 
 
 class Stepped(PassingOn):

@@ -21,7 +21,9 @@ def labels(*pairs: tuple[str, str | None]) -> str:
     Values are one clean line each; an absent one is left out, since an empty label equals none.
     """
     return ",".join(
-        f'{name}="{clean_text(value)[:LONGEST_LABEL].translate(_ESCAPES)}"' for name, value in pairs if value
+        f'{name}="{clean_text(value)[:LONGEST_LABEL].translate(_ESCAPES)}"'
+        for name, value in pairs
+        if value
     )
 
 
@@ -47,12 +49,22 @@ class TextPage:
 
     def family(self, name: str, text: str, samples: Iterable[Sample], kind: str = "gauge") -> None:
         """Add one family; ``kind`` is Prometheus' type. NaN and infinities are left out."""
-        self._add(name, text, kind, (f"{name}{_braced(of)} {number(n)}\n" for of, n in samples if n - n == 0.0))
+        self._add(
+            name,
+            text,
+            kind,
+            (f"{name}{_braced(of)} {number(n)}\n" for of, n in samples if n - n == 0.0),
+        )
 
     def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
         """Add a summary without quantiles: labels, sum and count."""
         rows = ((_braced(of), number(total), count) for of, total, count in samples)
-        self._add(name, text, "summary", (f"{name}_sum{of} {n}\n{name}_count{of} {count}\n" for of, n, count in rows))
+        self._add(
+            name,
+            text,
+            "summary",
+            (f"{name}_sum{of} {n}\n{name}_count{of} {count}\n" for of, n, count in rows),
+        )
 
     def _add(self, name: str, text: str, kind: str, lines: Iterable[str]) -> None:
         if written := "".join(lines):

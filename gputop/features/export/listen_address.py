@@ -38,7 +38,9 @@ def parse(text: str) -> ListenAddress:
     """
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or int(match[3]) > 65535:
-        raise UsageError(f"--listen must be HOST:PORT such as {DEFAULT} or [::1]:9401, not {text!r}")
+        raise UsageError(
+            f"--listen must be HOST:PORT such as {DEFAULT} or [::1]:9401, not {text!r}"
+        )
     return ListenAddress(match[1] or match[2] or "", int(match[3]))
 
 
@@ -57,10 +59,14 @@ def listen(address: ListenAddress) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not address.host else 1)
+            listener.setsockopt(
+                socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not address.host else 1
+            )
         listener.bind(place)
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise UsageError(f"cannot listen on {address}: {error.strerror}; choose another one with --listen") from None
+        raise UsageError(
+            f"cannot listen on {address}: {error.strerror}; choose another one with --listen"
+        ) from None
     return listener

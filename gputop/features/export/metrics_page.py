@@ -22,7 +22,16 @@ from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
 from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES
-from gputop.model.snapshot import POD, AnySample, CgroupName, GpuSample, GpuStatic, ProcessSample, Snapshot, value
+from gputop.model.snapshot import (
+    POD,
+    AnySample,
+    CgroupName,
+    GpuSample,
+    GpuStatic,
+    ProcessSample,
+    Snapshot,
+    value,
+)
 from gputop.monitor import Frame
 
 MOST_JOBS = 8
@@ -38,10 +47,17 @@ def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
     for process in processes:
         if process.role == "gpu" and process.gpu is not None:
             static = process.static
-            named = job_labels(static.batch_job or _NO_NAME, static.contained_in or _NO_NAME, static.user)
+            named = job_labels(
+                static.batch_job or _NO_NAME, static.contained_in or _NO_NAME, static.user
+            )
             if named:
-                memory_by_job.setdefault(process.gpu, Counter())[named] += int(process.gpu_mem_bytes or 0)
-    return {gpu: sorted(jobs, key=lambda job: (-jobs[job], job))[:MOST_JOBS] for gpu, jobs in memory_by_job.items()}
+                memory_by_job.setdefault(process.gpu, Counter())[named] += int(
+                    process.gpu_mem_bytes or 0
+                )
+    return {
+        gpu: sorted(jobs, key=lambda job: (-jobs[job], job))[:MOST_JOBS]
+        for gpu, jobs in memory_by_job.items()
+    }
 
 
 @lru_cache(maxsize=256)
@@ -83,10 +99,30 @@ SERVER_SERIES = (
     ("queue", "requests_waiting", 1.0, "Requests that wait in it"),
     ("requests_per_s", "requests_per_second", 1.0, "Requests that ended, over the last 30 s"),
     ("tokens_per_s", "tokens_per_second", 1.0, "Tokens that it generated, over the last 30 s"),
-    ("prompt_tokens_per_s", "prompt_tokens_per_second", 1.0, "Tokens of prompts, over the last 30 s"),
-    ("preemptions_per_s", "preemptions_per_second", 1.0, "Requests that lost their KV cache, over the last 30 s"),
-    ("kv_cache_pct", "kv_cache_ratio", 100.0, "Share of the KV cache in use, of the fullest engine"),
-    ("prefix_hit_pct", "prefix_hit_ratio", 100.0, "Share of the prompts' tokens found in it, over the last 30 s"),
+    (
+        "prompt_tokens_per_s",
+        "prompt_tokens_per_second",
+        1.0,
+        "Tokens of prompts, over the last 30 s",
+    ),
+    (
+        "preemptions_per_s",
+        "preemptions_per_second",
+        1.0,
+        "Requests that lost their KV cache, over the last 30 s",
+    ),
+    (
+        "kv_cache_pct",
+        "kv_cache_ratio",
+        100.0,
+        "Share of the KV cache in use, of the fullest engine",
+    ),
+    (
+        "prefix_hit_pct",
+        "prefix_hit_ratio",
+        100.0,
+        "Share of the prompts' tokens found in it, over the last 30 s",
+    ),
 )
 """Of a server: the number, its series, what it is divided by, its help."""
 
@@ -123,18 +159,29 @@ class PageChoice(Struct, frozen=True):
     more: tuple[Families, ...] = ()
 
 
-def metrics_page(reading: PageReading | None, counters: RunCounters, cost: ExporterCost, choice: PageChoice) -> str:
+def metrics_page(
+    reading: PageReading | None, counters: RunCounters, cost: ExporterCost, choice: PageChoice
+) -> str:
     """Return the page.
 
     Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent.
     """
     page = TextPage()
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
-    page.family("gputop_up", "1 while the values are current, 0 when they are late", [("", float(up))])
+    page.family(
+        "gputop_up", "1 while the values are current, 0 when they are late", [("", float(up))]
+    )
     page.family("gputop_build_info", "Version of gputop", [(labels(("version", __version__)), 1.0)])
-    page.family("gputop_cpu_seconds_total", "CPU time that gputop itself has used", [("", cost.cpu_s)], "counter")
+    page.family(
+        "gputop_cpu_seconds_total",
+        "CPU time that gputop itself has used",
+        [("", cost.cpu_s)],
+        "counter",
+    )
     if cost.rss_bytes is not None:
-        page.family("gputop_resident_memory_bytes", "Memory that gputop itself uses", [("", cost.rss_bytes)])
+        page.family(
+            "gputop_resident_memory_bytes", "Memory that gputop itself uses", [("", cost.rss_bytes)]
+        )
     if reading is not None:
         _reading(page, reading, counters, choice)
     _counters(page, counters)
@@ -146,14 +193,20 @@ def gpu_labels(static: GpuStatic) -> str:
     return labels(("gpu", str(static.index)), ("uuid", static.uuid), ("mig", static.mig_instance))
 
 
-def _reading(page: TextPage, reading: PageReading, counters: RunCounters, choice: PageChoice) -> None:
+def _reading(
+    page: TextPage, reading: PageReading, counters: RunCounters, choice: PageChoice
+) -> None:
     """Add what was measured and judged, as far as it is current."""
     snapshot = reading.frame.snapshot
     page.family(
-        "gputop_last_sample_timestamp_seconds", "Unix time of the newest values of the GPUs", [("", reading.gpus_t)]
+        "gputop_last_sample_timestamp_seconds",
+        "Unix time of the newest values of the GPUs",
+        [("", reading.gpus_t)],
     )
     machine = snapshot.machine
-    named = labels(("hostname", machine.hostname), ("driver", machine.driver), ("source", machine.source))
+    named = labels(
+        ("hostname", machine.hostname), ("driver", machine.driver), ("source", machine.source)
+    )
     page.family("gputop_host_info", "The machine", [(named, 1.0)])
     if reading.host_fresh:
         _families(page, host_series(), [(snapshot.host, "")])
@@ -164,7 +217,9 @@ def _reading(page: TextPage, reading: PageReading, counters: RunCounters, choice
     if reading.host_fresh:
         _host_of_gpus(page, present, reading)
         if choice.processes:
-            _processes(page, {gpu.static.index: named for gpu, named in present}, snapshot.processes)
+            _processes(
+                page, {gpu.static.index: named for gpu, named in present}, snapshot.processes
+            )
     _servers(page, snapshot.servers)
     for add in choice.more:
         add(page, gpus, machine.hostname)
@@ -177,16 +232,29 @@ Present = Sequence[tuple[GpuSample, str]]
 def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
     infos = [(_info(gpu, named, snapshot.machine.driver), 1.0) for gpu, named in present]
     page.family("gputop_gpu_info", "What a GPU is", infos)
-    text = "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such"
+    text = (
+        "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split "
+        "into such"
+    )
     page.family("gputop_gpu_share", text, _shares(present))
     lost = [(named, 1.0) for gpu, named in present if gpu.lost_reason is not None]
     page.family("gputop_gpu_lost", "GPUs that the driver cannot read at present", lost)
     _families(page, [series for series in gpu_series() if series.key not in SM_PROVENANCE], present)
     # The other sources give a mean over one interval, up to date every second.
-    elsewhere = [row for row in present if SM_SOURCES[row[0].sm_source].slow or row[0].sm_source not in MEASURED]
+    elsewhere = [
+        row
+        for row in present
+        if SM_SOURCES[row[0].sm_source].slow or row[0].sm_source not in MEASURED
+    ]
     _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], elsewhere)
-    sources = [(f'{named},source="{gpu.sm_source}"', 1.0) for gpu, named in present if gpu.lost_reason is None]
-    page.family("gputop_sm_source", "Where SM activity comes from; bound and none are not measured", sources)
+    sources = [
+        (f'{named},source="{gpu.sm_source}"', 1.0)
+        for gpu, named in present
+        if gpu.lost_reason is None
+    ]
+    page.family(
+        "gputop_sm_source", "Where SM activity comes from; bound and none are not measured", sources
+    )
 
 
 def _shares(present: Present) -> list[Sample]:
@@ -197,25 +265,35 @@ def _shares(present: Present) -> list[Sample]:
     shares = card_shares(gpu.static for gpu, _ in present)
     rows = ((gpu.static, named) for gpu, named in present if gpu.lost_reason is None)
     parents = ((static, named, labels(("parent", static.mig_parent))) for static, named in rows)
-    return [(f"{named},{parent}" if parent else named, shares[static.uuid]) for static, named, parent in parents]
+    return [
+        (f"{named},{parent}" if parent else named, shares[static.uuid])
+        for static, named, parent in parents
+    ]
 
 
 def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:
     static = gpu.static
     facts = labels(
-        ("model", static.name), ("architecture", static.architecture), ("driver", static.driver or driver),
+        ("model", static.name),
+        ("architecture", static.architecture),
+        ("driver", static.driver or driver),
         ("pci_bus_id", static.pci_bus_id),
         *((key, None if (fixed := value(gpu, key)) is None else number(fixed)) for key in FIXED),
-    )  # fmt: skip
+    )
     return f"{gpu_label},{facts}" if facts else gpu_label
 
 
-def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[AnySample, str]]) -> None:
+def _families(
+    page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[AnySample, str]]
+) -> None:
     """Return the families of the catalogue's measured values."""
     for name, group in groupby(all_series, attrgetter("name")):
         family = [(series, labels(*series.labels)) for series in group]
         samples: list[Sample] = [
-            (f"{row_label},{series_label}" if series_label else row_label, measured / series.divisor)
+            (
+                f"{row_label},{series_label}" if series_label else row_label,
+                measured / series.divisor,
+            )
             for series, series_label in family
             for row, row_label in rows
             if (measured := value(row, series.key)) is not None
@@ -223,7 +301,9 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
         page.family(name, family[0][0].help, samples, family[0][0].kind)
 
 
-def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters: RunCounters) -> None:
+def _diagnoses(
+    page: TextPage, present: Present, reading: PageReading, counters: RunCounters
+) -> None:
     judged = [(named, d) for (_, named), d in zip(present, reading.frame.diagnoses, strict=False)]
     states = [(f'{named},state="{d.state}"', 1.0) for named, d in judged]
     page.family("gputop_gpu_state", "The state that the GPU's time counts as now", states)
@@ -233,11 +313,20 @@ def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters:
         for verdict in (d.verdict, *_recent(counters, d.uuid, d.verdict))
     ]
     page.family(
-        "gputop_gpu_verdict", "Verdicts of the last hour: 1 for the one that stands, 0 for the others", verdicts
+        "gputop_gpu_verdict",
+        "Verdicts of the last hour: 1 for the one that stands, 0 for the others",
+        verdicts,
     )
-    badges = [(f'{named},badge="{badge.id}"', 1.0) for named, d in judged for badge in d.badges if badge.about is None]
+    badges = [
+        (f'{named},badge="{badge.id}"', 1.0)
+        for named, d in judged
+        for badge in d.badges
+        if badge.about is None
+    ]
     page.family("gputop_gpu_badge", "Remarks beside the verdict that stand at present", badges)
-    scores = [(named, d.efficiency_pct / 100.0) for named, d in judged if d.efficiency_pct is not None]
+    scores = [
+        (named, d.efficiency_pct / 100.0) for named, d in judged if d.efficiency_pct is not None
+    ]
     text = "SM activity as a share of utilisation, over the window of the diagnosis"
     page.family("gputop_gpu_efficiency_ratio", text, scores)
 
@@ -257,8 +346,14 @@ def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> Non
     processes = reading.frame.snapshot.processes
     lanes = [(gpu_label, reading.lanes.get(gpu.static.uuid, {})) for gpu, gpu_label in present]
     for key, name, text in LANES:
-        page.family(name, text, [(named, share / 100.0) for named, of in lanes if (share := of.get(key)) is not None])
-    by_index = {gpu.static.index: gpu_label for gpu, gpu_label in present if gpu.lost_reason is None}
+        page.family(
+            name,
+            text,
+            [(named, share / 100.0) for named, of in lanes if (share := of.get(key)) is not None],
+        )
+    by_index = {
+        gpu.static.index: gpu_label for gpu, gpu_label in present if gpu.lost_reason is None
+    }
     loaders = Counter(
         f"{by_index[process.gpu]},{labels(('kind', process.static.loader or 'other'))}"
         for process in processes
@@ -266,17 +361,25 @@ def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> Non
     )
     page.family("gputop_loaders", "Dataloader workers of a GPU's job by kind", loaders.items())
     jobs = jobs_by_gpu(processes)
-    infos = [(f"{gpu_label},{job}", 1.0) for index, gpu_label in by_index.items() for job in jobs.get(index, ())]
+    infos = [
+        (f"{gpu_label},{job}", 1.0)
+        for index, gpu_label in by_index.items()
+        for job in jobs.get(index, ())
+    ]
     page.family("gputop_job_info", "The jobs that hold a context on a GPU", infos)
 
 
-def _processes(page: TextPage, by_index: Mapping[int | None, str], processes: Sequence[ProcessSample]) -> None:
+def _processes(
+    page: TextPage, by_index: Mapping[int | None, str], processes: Sequence[ProcessSample]
+) -> None:
     """Processes that hold a GPU context, by pid, user and name of the executable."""
     owners = [process for process in processes if process.role == "gpu" and process.gpu in by_index]
     owners.sort(key=lambda process: process.gpu_mem_bytes or 0.0, reverse=True)
     rows = []
     for process in owners[:MOST_PROCESSES]:
-        named = labels(("pid", str(process.pid)), ("user", process.static.user), ("name", process.static.name))
+        named = labels(
+            ("pid", str(process.pid)), ("user", process.static.user), ("name", process.static.name)
+        )
         rows.append((process, f"{by_index[process.gpu]},{named}"))
     _families(page, process_series(), rows)
 
@@ -285,7 +388,9 @@ def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
     """Add the values of inference servers that answer."""
     rows = [(row, labels(("server", row.place), ("kind", row.kind))) for row in servers]
     for key, word, divisor, text in SERVER_SERIES:
-        figures = [(named, n / divisor) for row, named in rows if (n := getattr(row, key)) is not None]
+        figures = [
+            (named, n / divisor) for row, named in rows if (n := getattr(row, key)) is not None
+        ]
         page.family(f"gputop_server_{word}", text, figures)
 
 
@@ -322,16 +427,25 @@ def _counters(page: TextPage, counters: RunCounters) -> None:
     """Families that rise over the run; they stay while a frame is late."""
     rows = [(gpu_labels(counts.static), counts) for counts in counters.gpus.values()]
     for name, text, label, of_gpu in COUNTED:
-        counted = [(f'{named},{label}="{key}"', n) for named, of in rows for key, n in of_gpu(of).items()]
+        counted = [
+            (f'{named},{label}="{key}"', n) for named, of in rows for key, n in of_gpu(of).items()
+        ]
         page.family(name, text, counted, "counter")
     ranks = [
-        (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
+        (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of)
+        for (gpu, rank, job), of in counters.steps.items()
     ]
     for name, kind, key, text in STEPS:
         having = [(named, of) for named, of in ranks if key in of.sums]
         if kind == "summary":
-            page.summary(name, text, [(named, of.sums[key], of.counts[key]) for named, of in having])
+            page.summary(
+                name, text, [(named, of.sums[key], of.counts[key]) for named, of in having]
+            )
         elif kind == "counter":
             page.family(name, text, [(named, of.sums[key]) for named, of in having], kind)
         else:
-            page.family(name, text, [(named, n) for named, of in ranks if (n := getattr(of, key)) is not None])
+            page.family(
+                name,
+                text,
+                [(named, n) for named, of in ranks if (n := getattr(of, key)) is not None],
+            )

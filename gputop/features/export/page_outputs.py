@@ -25,12 +25,16 @@ class TextFile:
         """Raises UsageError for a name or a folder that cannot be used."""
         self._path = Path(path)
         if self._path.suffix != ".prom":
-            raise UsageError(f"--textfile must end in .prom, or node_exporter does not read it, not {path!r}")
+            raise UsageError(
+                f"--textfile must end in .prom, or node_exporter does not read it, not {path!r}"
+            )
         if is_named_pipe(path):
             raise UsageError(f"--textfile: {path} is a named pipe: name a file")
         folder = self._path.parent
         if self._path.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            raise UsageError(f"--textfile: cannot write {path}: name a file in a folder that this user can write")
+            raise UsageError(
+                f"--textfile: cannot write {path}: name a file in a folder that this user can write"
+            )
         self._page = page
         self._say = say
         self._failed = ""
@@ -39,7 +43,9 @@ class TextFile:
         """Replace the last page; a failing disk is reported once."""
         temporary = ""
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
+            descriptor, temporary = tempfile.mkstemp(
+                prefix=f".{self._path.name}.", dir=self._path.parent
+            )
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 os.fchmod(file.fileno(), READABLE)
                 file.write(self._page())
@@ -71,7 +77,11 @@ class PageStream:
     """Writes pages until ``stop`` is set, or the reader is gone."""
 
     def __init__(
-        self, page: Callable[[], str], has_frame: Callable[[], bool], stop: threading.Event, silent_s: float | None
+        self,
+        page: Callable[[], str],
+        has_frame: Callable[[], bool],
+        stop: threading.Event,
+        silent_s: float | None,
     ) -> None:
         self._page, self._has_frame, self._stop, self._silent_s = page, has_frame, stop, silent_s
         self._unsent = b""
@@ -95,7 +105,9 @@ class PageStream:
                     self._is_first, self._due = False, now + PAGE_S
                     self._unsent = self._unsent or (self._page() + END).encode()
                 listened = [] if self._silent_s is None else [_STDIN]
-                readable, writable, _ = select.select(listened, [_STDOUT] if self._unsent else [], [], _HEAR_S)
+                readable, writable, _ = select.select(
+                    listened, [_STDOUT] if self._unsent else [], [], _HEAR_S
+                )
                 if readable:
                     if not os.read(_STDIN, 4096):
                         break

@@ -68,7 +68,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * position)
         if byte < 0x80:
             return value, at + position + 1
-    raise ProtobufError("the answer breaks off" if len(data) - at < _LONGEST_VARINT else "the answer holds no number")
+    raise ProtobufError(
+        "the answer breaks off"
+        if len(data) - at < _LONGEST_VARINT
+        else "the answer holds no number"
+    )
 
 
 class PodContainer(Struct, frozen=True, order=True):
@@ -104,16 +108,22 @@ def parse(answer: bytes) -> Pods:
 class PodResources:
     """Asks a kubelet regularly. ``newest`` may be called from any thread and never waits."""
 
-    def __init__(self, path: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """``say`` gets a failure once. Raises UsageError for a path that is no kubelet's socket."""
         if find_spec("grpc") is None:
             raise UsageError(f"--pod-resources needs grpcio: {install('export')}")
         try:
             is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
         except OSError as error:
-            raise UsageError(f"--pod-resources {path}: {error.strerror}; the kubelet's is {USUAL_PATH}") from None
+            raise UsageError(
+                f"--pod-resources {path}: {error.strerror}; the kubelet's is {USUAL_PATH}"
+            ) from None
         if not is_socket:
-            raise UsageError(f"--pod-resources {path} is not a socket; the kubelet's is {USUAL_PATH}")
+            raise UsageError(
+                f"--pod-resources {path} is not a socket; the kubelet's is {USUAL_PATH}"
+            )
         self._path, self._say, self._clock = path, say, clock
         self._pods: Pods = {}
         self._at = float("-inf")
@@ -138,7 +148,9 @@ class PodResources:
             self._pods, self._at, self._last_reason = parse(_listed(self._path)), self._clock(), ""
         except Exception as error:  # noqa: BLE001 — whatever it is, it is said
             is_usual = isinstance(error, OSError | ProtobufError)
-            reason = clean_text(str(error) if is_usual else f"{type(error).__name__}: {error}")[:120]
+            reason = clean_text(str(error) if is_usual else f"{type(error).__name__}: {error}")[
+                :120
+            ]
             if reason != self._last_reason:
                 self._last_reason = reason
                 self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
@@ -162,10 +174,14 @@ def _listed(path: str) -> bytes:
             return bytes(answer)
     except grpc.RpcError as error:
         code = getattr(error, "code", lambda: None)()
-        raise OSError(f"the kubelet does not answer ({'no status' if code is None else code.name})") from None
+        raise OSError(
+            f"the kubelet does not answer ({'no status' if code is None else code.name})"
+        ) from None
 
 
-def pod_family(newest: Callable[[], Pods], page: TextPage, gpus: Sequence[GpuSample], hostname: str) -> None:
+def pod_family(
+    newest: Callable[[], Pods], page: TextPage, gpus: Sequence[GpuSample], hostname: str
+) -> None:
     """Add ``gputop_pod_info``: the pods of these GPUs, whether or not anything runs in them."""
     pods = newest()
     samples = [

@@ -53,7 +53,9 @@ class GpuCounts:
                 if gpu.throttle_reasons & bit:
                     self.throttled[word] += dt
         self.verdicts[diagnosis.verdict] = t
-        for verdict in [name for name, last in self.verdicts.items() if not t - REMEMBERED_S <= last <= t]:
+        for verdict in [
+            name for name, last in self.verdicts.items() if not t - REMEMBERED_S <= last <= t
+        ]:
             del self.verdicts[verdict]
 
     def count_xid(self, number: str) -> None:
@@ -82,7 +84,9 @@ class StepCounts:
                 self.sums[key] += announced
                 self.counts[key] += row.count
         # More than a GPU can do is no figure.
-        self.mfu = row.mfu_pct / 100.0 if row.mfu_pct is not None and row.mfu_pct <= MOST_MFU_PCT else None
+        self.mfu = (
+            row.mfu_pct / 100.0 if row.mfu_pct is not None and row.mfu_pct <= MOST_MFU_PCT else None
+        )
 
 
 Rank = tuple[str, str, str]
@@ -102,7 +106,11 @@ class RunCounters:
         snapshot = frame.snapshot
         t = snapshot.t
         if "nvml" not in snapshot.repeats:
-            dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, snapshot.interval_s)
+            dt = (
+                0.0
+                if self._last_t is None
+                else measured_span(t - self._last_t, snapshot.interval_s)
+            )
             self._last_t = t
             for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=True):
                 counts = self.gpus.get(gpu.static.uuid)
@@ -110,7 +118,11 @@ class RunCounters:
                     counts = self.gpus[gpu.static.uuid] = GpuCounts(gpu.static)
                 counts.take(t, dt, gpu, diagnosis)
             self._forget(t, len(snapshot.gpus))
-        by_index = {counts.static.index: counts for counts in self.gpus.values() if counts.seen_t == self._last_t}
+        by_index = {
+            counts.static.index: counts
+            for counts in self.gpus.values()
+            if counts.seen_t == self._last_t
+        }
         for event in snapshot.events:
             if event.xid is not None and event.gpu in by_index:
                 by_index[event.gpu].count_xid(str(event.xid))
@@ -118,14 +130,24 @@ class RunCounters:
 
     def _count_steps(self, snapshot: Snapshot) -> None:
         t = snapshot.t
-        for rank in [rank for rank, of in self.steps.items() if not t - REMEMBERED_S <= of.seen_t <= t]:
+        for rank in [
+            rank for rank, of in self.steps.items() if not t - REMEMBERED_S <= of.seen_t <= t
+        ]:
             del self.steps[rank]
         jobs = {p.pid: p.static.batch_job for p in snapshot.processes} if snapshot.steps else {}
         for row in snapshot.steps:
             gpus = stepping_on(snapshot, row)
             job = jobs.get(row.pid)
-            rank = (str(min(gpus)) if gpus else "", "" if row.rank is None else str(row.rank), job.id if job else "")
-            if rank not in self.steps and len(self.steps) >= MOST_STEPPING and not self._make_room(t):
+            rank = (
+                str(min(gpus)) if gpus else "",
+                "" if row.rank is None else str(row.rank),
+                job.id if job else "",
+            )
+            if (
+                rank not in self.steps
+                and len(self.steps) >= MOST_STEPPING
+                and not self._make_room(t)
+            ):
                 continue
             self.steps.setdefault(rank, StepCounts()).add(t, row)
 
@@ -138,7 +160,9 @@ class RunCounters:
         return True
 
     def _forget(self, t: float, present: int) -> None:
-        gone = [uuid for uuid, counts in self.gpus.items() if not t - REMEMBERED_S <= counts.seen_t <= t]
+        gone = [
+            uuid for uuid, counts in self.gpus.items() if not t - REMEMBERED_S <= counts.seen_t <= t
+        ]
         oldest_first = sorted(self.gpus, key=lambda uuid: self.gpus[uuid].seen_t)
         gone += oldest_first[: max(0, len(self.gpus) - max(MOST_GPUS, present))]
         for uuid in gone:

@@ -100,7 +100,9 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         """Close connections that have had their time, whatever they wait for."""
         now = time.monotonic()
         with self._lock:
-            for request in [request for request, since in self._open.items() if now - since >= LONGEST_S]:
+            for request in [
+                request for request, since in self._open.items() if now - since >= LONGEST_S
+            ]:
                 self._cut(request)
 
     def _cut(self, request: socket.socket) -> None:
@@ -132,11 +134,16 @@ class _Handler(BaseHTTPRequestHandler):
     server: ScrapeServer
     server_version, sys_version = "gputop", ""
     protocol_version = "HTTP/1.0"
-    error_message_format, error_content_type = "%(message)s: GET /metrics\n", "text/plain; charset=utf-8"
+    error_message_format, error_content_type = (
+        "%(message)s: GET /metrics\n",
+        "text/plain; charset=utf-8",
+    )
 
     def do_GET(self) -> None:
         """Answer a GET or a HEAD."""
-        if self.server.local_only and not all(map(names_loopback, self.headers.get_all("Host", [""]))):
+        if self.server.local_only and not all(
+            map(names_loopback, self.headers.get_all("Host", [""]))
+        ):
             self._answer(403, "this exporter answers to its loopback address only\n")
             return
         path = self.path.partition("?")[0]
@@ -155,7 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.request_version = self.protocol_version
         super().send_error(code, message, explain)
 
-    def _answer(self, status: int, text: str | None, kind: str = "text/plain; charset=utf-8") -> None:
+    def _answer(
+        self, status: int, text: str | None, kind: str = "text/plain; charset=utf-8"
+    ) -> None:
         """Send one page; without a text only its headers."""
         body = (text or "").encode()
         self.send_response(status)
@@ -180,7 +189,11 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
     """Return the TLS context of these files. Raises UsageError."""
     if certificate is None:
         raise UsageError("TLS needs a certificate: name it with --tls-cert")
-    for option, path in (("--tls-cert", certificate), ("--tls-key", key), ("--client-ca", client_ca)):
+    for option, path in (
+        ("--tls-cert", certificate),
+        ("--tls-key", key),
+        ("--client-ca", client_ca),
+    ):
         if path is not None:
             with _readable(option, path):
                 # OpenSSL would wait for the writer of a pipe.
@@ -209,6 +222,10 @@ def _readable(option: str, path: str) -> Iterator[None]:
     except ssl.SSLError as error:
         # Not every failure of OpenSSL has a reason: a file without any PEM block has none.
         words = (error.reason or "no PEM block of that kind").lower().replace("_", " ")
-        raise UsageError(f"{option} {path}: no certificate and key that fit together ({words})") from None
+        raise UsageError(
+            f"{option} {path}: no certificate and key that fit together ({words})"
+        ) from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{option} {path}: {getattr(error, 'strerror', None) or 'not a PEM file'}") from None
+        raise UsageError(
+            f"{option} {path}: {getattr(error, 'strerror', None) or 'not a PEM file'}"
+        ) from None

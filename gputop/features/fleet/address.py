@@ -54,7 +54,9 @@ def address_of(
     """
     if cluster is not None:
         # The environment's token belongs to the environment's address and is sent nowhere else.
-        files = {field: os.path.expanduser(path) for field, path in cluster.items() if field != "url"}
+        files = {
+            field: os.path.expanduser(path) for field, path in cluster.items() if field != "url"
+        }
         url, environ = cluster["url"], {TOKEN_VARIABLE: files.get("token_file", "")}
         header_file, ca = header_file or files.get("header_file"), ca or files.get("ca")
     text = (url or environ.get(URL_VARIABLE, "")).strip()
@@ -73,7 +75,9 @@ def address_of(
     if header_file is not None:
         headers.update(_headers(header_file))
     if headers and base.startswith("http://") and not is_local:
-        raise UsageError(f"headers and tokens are sent over https only, or to this machine: {base} is neither")
+        raise UsageError(
+            f"headers and tokens are sent over https only, or to this machine: {base} is neither"
+        )
     if ca is not None and not os.path.isfile(ca):
         raise UsageError(f"--prom-ca: no file {ca}")
     return EngineAddress(base, headers, ca, is_local)
@@ -95,7 +99,9 @@ def cluster_of(
     if url:
         raise UsageError("--prom and --cluster both say where Prometheus is: give one of them")
     if name not in clusters:
-        hint = nearest(name, clusters, f"it knows {', '.join(clusters)}" if clusters else "it has none")
+        hint = nearest(
+            name, clusters, f"it knows {', '.join(clusters)}" if clusters else "it has none"
+        )
         raise UsageError(f"--cluster: no [fleet.{clean_text(name)}] in the configuration{hint}")
     return name, clusters[name]
 
@@ -108,7 +114,9 @@ def _checked(text: str) -> tuple[str, bool]:
     except ValueError:
         raise UsageError("--prom is not a URL; write it like http://prometheus:9090") from None
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise UsageError(f"no user or password in the URL: put them into a file for --header-file or {TOKEN_VARIABLE}")
+        raise UsageError(
+            f"no user or password in the URL: put them into a file for --header-file or {TOKEN_VARIABLE}"
+        )
     if parts.scheme not in ("http", "https") or not host:
         raise UsageError(f"--prom must be http://HOST[:PORT][/PATH] or https://…, not {text!r}")
     if parts.query or parts.fragment or re.search(r"[\s\x00-\x1f\x7f]", text):
@@ -145,7 +153,9 @@ def _headers(path: str) -> dict[str, str]:
             raise UsageError(f"--header-file: line {number} of {path} is not `Name: value`")
         headers[match[1]] = match[2]
     if not headers:
-        raise UsageError(f"--header-file: {path} has no header in it, such as `Authorization: Bearer …`")
+        raise UsageError(
+            f"--header-file: {path} has no header in it, such as `Authorization: Bearer …`"
+        )
     return headers
 
 
@@ -157,8 +167,12 @@ def checked_select(text: str | None) -> str:
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
     # Printed by `fleet queries`, and told by an engine that finds fault with it.
-    if _SELECT.fullmatch(text) is None or not all(char.isprintable() or char in "\t\n" for char in text):
-        raise UsageError(f'--select takes label matchers such as \'cluster="a",job!="test"\', not {text!r}')
+    if _SELECT.fullmatch(text) is None or not all(
+        char.isprintable() or char in "\t\n" for char in text
+    ):
+        raise UsageError(
+            f'--select takes label matchers such as \'cluster="a",job!="test"\', not {text!r}'
+        )
     return text.rstrip(", ")
 
 
@@ -203,7 +217,9 @@ def _expanded(word: str) -> Iterable[str]:
         first, _, last = part.partition("-")
         numbers = range(int(first), int(last or first) + 1)
         if not numbers:
-            raise UsageError(f"{clean_text(word)!r}: a range goes upwards, such as [{last}-{first}]")
+            raise UsageError(
+                f"{clean_text(word)!r}: a range goes upwards, such as [{last}-{first}]"
+            )
         for number in numbers[: MOST_HOSTS + 1]:
             yield from _expanded(f"{match[1]}{number:0{len(first)}d}{match[3]}")
 
@@ -211,7 +227,9 @@ def _expanded(word: str) -> Iterable[str]:
 def _checked_host(host: str) -> str:
     if not is_address(host):
         if "[" in host and len(host) <= LONGEST_WORD:
-            raise UsageError(f"{clean_text(host)!r}: a range of hosts is written like gpu[01-08,12]")
+            raise UsageError(
+                f"{clean_text(host)!r}: a range of hosts is written like gpu[01-08,12]"
+            )
         if not is_ssh_host(host):
             raise UsageError(f"no host's name for ssh: {clean_text(host)!r}")
         return host

@@ -35,7 +35,9 @@ class FleetReader:
     def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
         self._engine, self._inventory = engine, inventory
         self._refreshes = 0
-        self._values: dict[str, dict[SeriesKey, float]] = {key: {} for key in (*STATE_KEYS, "quiet")}
+        self._values: dict[str, dict[SeriesKey, float]] = {
+            key: {} for key in (*STATE_KEYS, "quiet")
+        }
         self._last: dict[tuple[str, str], GpuReading] = {}
         self._facts: Mapping[SeriesKey, SeriesFacts] = {}
         self._outages = HostOutages(inventory)
@@ -49,7 +51,11 @@ class FleetReader:
         """
         # Before the first answer there is nothing to show meanwhile.
         patience = 1.0 if self._refreshes else PATIENCE
-        questions = {name: PromQuery(text, at, patience=patience) for name, text in self._questions().items() if text}
+        questions = {
+            name: PromQuery(text, at, patience=patience)
+            for name, text in self._questions().items()
+            if text
+        }
         answers = self._engine.asked(questions, needs=("util_pct",))
         t = now if answers.t is None else answers.t
         gap = self._take(answers, questions, t)
@@ -57,7 +63,9 @@ class FleetReader:
         identities = self._inventory.identities
         measured = {identities[key].place for key in self._values["util_pct"] if key in identities}
         hosts_down = self._outages.hosts_down(measured, t)
-        return self._reading(hosts_down, (*answers.problems, *filter(None, (gap,))), t, source), answers.t
+        return self._reading(
+            hosts_down, (*answers.problems, *filter(None, (gap,))), t, source
+        ), answers.t
 
     def turn(self) -> None:
         """Forget labels that were not used since the last turn."""
@@ -68,20 +76,32 @@ class FleetReader:
         seldom = IN_TURNS[(self._refreshes - 1) % 2] if self._refreshes else sum(IN_TURNS, ())
         # The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum.
         width_s = 2 * schema.scrape_s + SLACK_S
-        newest = {key: queries.metric(schema, key, lambda series: over("last_over_time", series, width_s))
-                  for key in ("power_w", "mem_used_bytes") if key in seldom}  # fmt: skip
+        newest = {
+            key: queries.metric(schema, key, lambda series: over("last_over_time", series, width_s))
+            for key in ("power_w", "mem_used_bytes")
+            if key in seldom
+        }
         return {
-            **{key: queries.metric(schema, key, queries.mean) for key in MEANS}, **newest,
-            "facts": queries.node_facts(schema), "marks": queries.marks(schema, ages="ages" in seldom),
+            **{key: queries.metric(schema, key, queries.mean) for key in MEANS},
+            **newest,
+            "facts": queries.node_facts(schema),
+            "marks": queries.marks(schema, ages="ages" in seldom),
             "quiet": queries.quiet(schema) if "quiet" in seldom else "",
-        }  # fmt: skip
+        }
 
     def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> str:
         """Keep answered values; return a line on a pause of the engine."""
         inventory = self._inventory
-        self._unanswered = frozenset(self._unanswered if self._refreshes else asked).difference(answers.rows)
-        now = {key: in_units(values(answers.rows[key], inventory.gpus), "util_pct" if key == "quiet" else key)
-               for key in self._values if key in answers.rows}  # fmt: skip
+        self._unanswered = frozenset(self._unanswered if self._refreshes else asked).difference(
+            answers.rows
+        )
+        now = {
+            key: in_units(
+                values(answers.rows[key], inventory.gpus), "util_pct" if key == "quiet" else key
+            )
+            for key in self._values
+            if key in answers.rows
+        }
         if "facts" in answers.rows:
             self._facts = series_facts(values(answers.rows["facts"], inventory.fact_labels))
             inventory.name_jobs(self._facts)
@@ -92,18 +112,22 @@ class FleetReader:
         self._values.update({} if gap else now)
         return gap
 
-    def _reading(self, hosts_down: Mapping[str, Down], problems: Iterable[str], t: float, source: str) -> FleetReading:
+    def _reading(
+        self, hosts_down: Mapping[str, Down], problems: Iterable[str], t: float, source: str
+    ) -> FleetReading:
         """Merge all GPUs; one without current values keeps its last ones."""
         asks_quiet, quiet = "quiet" not in self._unanswered, self._values["quiet"]
         gpus = merged(
             reading_of(
-                key, identity, self._facts.get(key, _NO_FACTS),
+                key,
+                identity,
+                self._facts.get(key, _NO_FACTS),
                 {name: self._values[name][key] for name in STATE_KEYS if key in self._values[name]},
                 is_quiet=quiet.get(key, QUIET_UTIL) < QUIET_UTIL if asks_quiet else None,
                 unanswered=self._unanswered,
             )
             for key, identity in self._inventory.identities.items()
-        )  # fmt: skip
+        )
         readings = [
             replace(self._last.get((gpu.host, gpu.gpu), gpu), is_lost=gpu.is_lost)
             if gpu.is_lost or gpu.host in hosts_down
@@ -112,7 +136,13 @@ class FleetReader:
         ]
         self._last = {(gpu.host, gpu.gpu): gpu for gpu in readings}
         return FleetReading(
-            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in self._inventory.schema.labels),
-            self._outages.age_s(t), alerts=self._outages.alerts, problems=tuple(dict.fromkeys(problems)),
+            t,
+            source,
+            readings,
+            hosts_down,
+            tuple(name for name in DIALECTS if name in self._inventory.schema.labels),
+            self._outages.age_s(t),
+            alerts=self._outages.alerts,
+            problems=tuple(dict.fromkeys(problems)),
             gone=self._outages.removed_hosts(t),
-        )  # fmt: skip
+        )

@@ -15,7 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet import queries
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, HOST_LABELS, first_of, host_of
+from gputop.features.fleet.exporter_names import (
+    CLUSTER_LABELS,
+    DIALECTS,
+    HOST_LABELS,
+    first_of,
+    host_of,
+)
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, GpuId, JobName, gpu_id
 from gputop.features.fleet.queries import FleetSchema
 from gputop.model.cards import mig_share
@@ -86,7 +92,10 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
     found: dict[str, tuple[str, ...]] = {}
     for name in [name for name in rows_of if name in DIALECTS]:
         dialect, used = DIALECTS[name], {label for labels in rows_of[name] for label in labels}
-        hosts = {(labels.get(cluster, ""), labels.get("instance", ""), host_of(labels)) for labels in rows_of[name]}
+        hosts = {
+            (labels.get(cluster, ""), labels.get("instance", ""), host_of(labels))
+            for labels in rows_of[name]
+        }
         places = {place[:2] for place in hosts}
         told_by_address = len(places) == len(hosts) and all(instance for _, instance in places)
         names = (
@@ -96,9 +105,13 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
             *(label for label in dialect.instance if label in used),
         )
         present = (labels for labels in rows_of[name] if labels.get(queries.DIALECT_LABEL) == name)
-        uuids = {(key_of(labels, name, names), first_of(labels, dialect.uuid)) for labels in present}
+        uuids = {
+            (key_of(labels, name, names), first_of(labels, dialect.uuid)) for labels in present
+        }
         if len({key for key, _ in uuids}) < len(uuids):
-            names = tuple(dict.fromkeys((*names, *(label for label in dialect.uuid if label in used))))
+            names = tuple(
+                dict.fromkeys((*names, *(label for label in dialect.uuid if label in used)))
+            )
         found[name] = names
     return found
 
@@ -118,8 +131,10 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
     A GPU that several jobs share is in the first of them by name; a GPU that is split into MIG instances is left out.
     """
     # The label that tells clusters apart.
-    told = {label: {row.get(label, "") for row in rows if row.get(queries.DIALECT_LABEL) in DIALECTS}
-            for label in CLUSTER_LABELS}  # fmt: skip
+    told = {
+        label: {row.get(label, "") for row in rows if row.get(queries.DIALECT_LABEL) in DIALECTS}
+        for label in CLUSTER_LABELS
+    }
     cluster = next((label for label, several in told.items() if len(several) > 1), "")
     schema = replace(schema, labels=_key_labels(rows, cluster), cluster=cluster)
     names = {
@@ -129,28 +144,41 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
     }
     if names and "gputop" in schema.names:
         # A driver that hangs has no GPU to tell its labels by.
-        schema = replace(schema, labels={"gputop": (*schema.place, *DIALECTS["gputop"].number), **schema.labels})
+        schema = replace(
+            schema, labels={"gputop": (*schema.place, *DIALECTS["gputop"].number), **schema.labels}
+        )
     # Exporters' pods are scraped, or are the ``pod`` of a GPU where others name theirs as ``exported_pod``.
     is_named = any(row.get("exported_pod") for row in rows)
     exporters = frozenset(
         row.get("pod", "")
         for row in rows
-        if row.get(queries.DIALECT_LABEL) == queries.EXPORTER or (is_named and not row.get("exported_pod"))
+        if row.get(queries.DIALECT_LABEL) == queries.EXPORTER
+        or (is_named and not row.get("exported_pod"))
     )
     identities: dict[SeriesKey, GpuIdentity] = {}
     for row in rows:
         name = row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)
         if name not in schema.labels:
             continue
-        key, identity = key_of(row, name, schema.labels[name]), identity_of(row, name, schema, names, exporters)
+        key, identity = (
+            key_of(row, name, schema.labels[name]),
+            identity_of(row, name, schema, names, exporters),
+        )
         before = identities.get(key)
-        if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
+        if before is None or (before.gone, before.job or "~") > (
+            identity.gone,
+            identity.job or "~",
+        ):
             identities[key] = identity
     return Discovered(schema, names, _named_apart(_without_split(identities), schema), exporters)
 
 
 def identity_of(
-    row: Labels, dialect_id: str, schema: FleetSchema, host_names: Mapping[Place, str], exporters: Collection[str]
+    row: Labels,
+    dialect_id: str,
+    schema: FleetSchema,
+    host_names: Mapping[Place, str],
+    exporters: Collection[str],
 ) -> GpuIdentity:
     """Decode one series of a GPU.
 
@@ -159,7 +187,11 @@ def identity_of(
     dialect, place = DIALECTS[dialect_id], place_of(row, schema.place)
     hostname = host_names.get(place) if dialect.is_own else None
     job, user = owner_of(row, exporters) if dialect.job else (NO_JOB, "")
-    parent, instance, uuid = row.get("parent", ""), first_of(row, dialect.instance), first_of(row, dialect.uuid)
+    parent, instance, uuid = (
+        row.get("parent", ""),
+        first_of(row, dialect.instance),
+        first_of(row, dialect.uuid),
+    )
     model, number = label_text(first_of(row, dialect.model)), first_of(row, dialect.number) or "?"
     mig = label_text(instance)
     return GpuIdentity(
@@ -182,9 +214,13 @@ def _without_split(identities: dict[SeriesKey, GpuIdentity]) -> dict[SeriesKey, 
 
     Instances without a profile get equal shares.
     """
-    instances = Counter((identity.cluster, identity.uuid) for identity in identities.values() if identity.mig)
+    instances = Counter(
+        (identity.cluster, identity.uuid) for identity in identities.values() if identity.mig
+    )
     return {
-        key: identity if identity.share else replace(identity, share=1.0 / instances[identity.cluster, identity.uuid])
+        key: identity
+        if identity.share
+        else replace(identity, share=1.0 / instances[identity.cluster, identity.uuid])
         for key, identity in identities.items()
         if identity.mig or not identity.uuid or not instances[identity.cluster, identity.uuid]
     }
@@ -200,7 +236,9 @@ def recorded_place(labels: Labels) -> Place:
     return label_text(first_of(labels, CLUSTER_LABELS)), labels.get("instance", "")
 
 
-def _named_apart(identities: dict[SeriesKey, GpuIdentity], schema: FleetSchema) -> dict[SeriesKey, GpuIdentity]:
+def _named_apart(
+    identities: dict[SeriesKey, GpuIdentity], schema: FleetSchema
+) -> dict[SeriesKey, GpuIdentity]:
     """Hosts of one name in several clusters with their cluster's name before it."""
     clusters: dict[str, set[str]] = defaultdict(set)
     for identity in identities.values() if schema.cluster else ():

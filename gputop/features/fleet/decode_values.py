@@ -15,7 +15,14 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet import queries
-from gputop.features.fleet.decode_labels import GpuIdentity, Labels, SeriesKey, key_of, label_text, owner_of
+from gputop.features.fleet.decode_labels import (
+    GpuIdentity,
+    Labels,
+    SeriesKey,
+    key_of,
+    label_text,
+    owner_of,
+)
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, RATIO_LIMIT, plausible
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName
 from gputop.features.fleet.queries import FleetSchema
@@ -52,7 +59,9 @@ def unit_factors(highest: Mapping[SeriesKey, float], key: str) -> Callable[[Seri
     if percent:
         # 0 and 1 may be either: beside hosts that give percent they are percent.
         percent |= highest_of_host.keys() - ratios
-    return lambda gpu: 1.0 if gpu.dialect in in_doubt and gpu.values[0] in percent else factors[gpu.dialect]
+    return lambda gpu: (
+        1.0 if gpu.dialect in in_doubt and gpu.values[0] in percent else factors[gpu.dialect]
+    )
 
 
 class Fact(NamedTuple):
@@ -119,7 +128,9 @@ def fact_labels(labels: Labels, schema: FleetSchema) -> tuple[SeriesKey, Fact] |
     return key_of(labels, "gputop", names), fact_of(labels, labels.get(queries.DIALECT_LABEL, ""))
 
 
-def series_facts(rows: Iterable[tuple[tuple[SeriesKey, Fact] | None, float]]) -> dict[SeriesKey, SeriesFacts]:
+def series_facts(
+    rows: Iterable[tuple[tuple[SeriesKey, Fact] | None, float]],
+) -> dict[SeriesKey, SeriesFacts]:
     """Facts by GPU."""
     facts_by_gpu: dict[SeriesKey, SeriesFacts] = defaultdict(SeriesFacts)
     for found, number in rows:
@@ -150,7 +161,11 @@ def reading_of(
     # An instance has the power of its board.
     of_share = {"power_w": values["power_w"] * identity.share} if "power_w" in values else {}
     return GpuReading(
-        identity.host, identity.gpu, identity.uuid, identity.model, key.dialect,
+        identity.host,
+        identity.gpu,
+        identity.uuid,
+        identity.model,
+        key.dialect,
         is_quiet=is_quiet,
         job=identity.job,
         user=identity.user,
@@ -164,4 +179,4 @@ def reading_of(
         cluster=identity.cluster,
         mig=identity.mig,
         **{**values, **of_share},
-    )  # fmt: skip
+    )

@@ -49,9 +49,13 @@ _IMAGE = re.compile(
 def checked_image(text: str) -> str:
     """Check a container image's reference. Raises UsageError."""
     if len(text) > 512 or _IMAGE.fullmatch(text) is None:
-        raise UsageError(f"--image is a reference such as registry.example/team/gputop:1.0, not {text!r}")
+        raise UsageError(
+            f"--image is a reference such as registry.example/team/gputop:1.0, not {text!r}"
+        )
     if "@" not in text and ":" not in text.rpartition("/")[2]:
-        raise UsageError(f"--image names no version: {text}:VERSION, or {text}@sha256:…; without one nodes differ")
+        raise UsageError(
+            f"--image names no version: {text}:VERSION, or {text}@sha256:…; without one nodes differ"
+        )
     return text
 
 
@@ -63,7 +67,9 @@ def files(names: Names, price: float | None = None, image: str = LOCAL_IMAGE) ->
         if path.is_file()
     }
     manifest = "kubernetes/daemonset.yaml"
-    text_of_path[manifest] = text_of_path[manifest].replace(f"image: {LOCAL_IMAGE}", f"image: {image}")
+    text_of_path[manifest] = text_of_path[manifest].replace(
+        f"image: {LOCAL_IMAGE}", f"image: {image}"
+    )
     for path in [path for path in text_of_path if path.endswith(".json")]:
         text_of_path[path] = dashboard(text_of_path[path], names, price)
     text_of_path[RULES] = (
@@ -89,10 +95,17 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
     for panel in board["panels"]:
         can_be_asked = True
         for target in panel.get("targets", ()):
-            expr = _panel_promql(target["expr"], names, f"${PRICE}" if price else None, of_fleet=board["uid"] == FLEET)
+            expr = _panel_promql(
+                target["expr"],
+                names,
+                f"${PRICE}" if price else None,
+                of_fleet=board["uid"] == FLEET,
+            )
             can_be_asked = can_be_asked and expr is not None
             target["expr"] = expr
-            target["legendFormat"] = target["legendFormat"].replace("@legend", f"{{{{{host}}}}} GPU {{{{gpu}}}}")
+            target["legendFormat"] = target["legendFormat"].replace(
+                "@legend", f"{{{{{host}}}}} GPU {{{{gpu}}}}"
+            )
         if can_be_asked:
             panels.append(panel)
     board["panels"] = panels
@@ -107,17 +120,28 @@ def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool)
     query = QUESTIONS[match[1]]
     about = "gpu" if query.alert is None else query.alert.about
     # Targets, and exporters' metrics about themselves, have no GPU; targets have no host but their address.
-    has_gpu, host = about not in ("host", "target"), "instance" if about == "target" else DIALECTS[names].hosts[0]
+    has_gpu, host = (
+        about not in ("host", "target"),
+        "instance" if about == "target" else DIALECTS[names].hosts[0],
+    )
     select = f'{CLUSTER},{host}=~"$host"' + ',gpu=~"$gpu"' * has_gpu
     is_recorded = of_fleet and query.id in SUMS
-    q = rule_scope(names, select, job="$job" * has_gpu, price=price, of_sums=CLUSTER, uses_records=is_recorded)
+    q = rule_scope(
+        names, select, job="$job" * has_gpu, price=price, of_sums=CLUSTER, uses_records=is_recorded
+    )
     # What is recorded of money has the price that was given: in the dashboard it can be changed.
-    promql = q.record(record_of(query.id)) if is_recorded and not query.needs_price else query.promql(q)
+    promql = (
+        q.record(record_of(query.id)) if is_recorded and not query.needs_price else query.promql(q)
+    )
     if promql is None:
         return None
     everywhere = rule_scope(names)
-    of_job = f"and on ({everywhere.gpu_labels}) " + everywhere.record(OWNER, CLUSTER, 'job_id=~"$job"')
-    return expr.replace(match[0], f"({promql})" if OF_JOB in expr else promql).replace(OF_JOB, of_job)
+    of_job = f"and on ({everywhere.gpu_labels}) " + everywhere.record(
+        OWNER, CLUSTER, 'job_id=~"$job"'
+    )
+    return expr.replace(match[0], f"({promql})" if OF_JOB in expr else promql).replace(
+        OF_JOB, of_job
+    )
 
 
 def _values(query: str, names: Names, price: float | None) -> str:
@@ -148,27 +172,40 @@ NEEDS = Needs("nothing")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("folder", metavar="DIR", help="directory to write, made if it is not there")
+    command.add_argument(
+        "folder", metavar="DIR", help="directory to write, made if it is not there"
+    )
     named(command)
     text = (
-        "where the nodes pull the exporter's image, such as registry.example/team/gputop:1.0; see kubernetes/Dockerfile"
+        "where the nodes pull the exporter's image, such as registry.example/team/gputop:1.0; see "
+        "kubernetes/Dockerfile"
     )
     command.add_argument("--image", metavar="REF", default=LOCAL_IMAGE, help=text)
-    command.add_argument("--force", action="store_true", help="overwrite what is there under the same names")
+    command.add_argument(
+        "--force", action="store_true", help="overwrite what is there under the same names"
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     folder = Path(args.folder)
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a directory: name an empty one, or one that does not exist")
+        raise UsageError(
+            f"{folder} is not a directory: name an empty one, or one that does not exist"
+        )
     try:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
-            raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
+            raise UsageError(
+                f"{folder} is not empty: name another directory, or overwrite files there with --force"
+            )
         made = files(args.names, settings.price or None, checked_image(args.image))
         # Before anything is written.
-        for directory in sorted({folder / parent for path in made for parent in PurePath(path).parents} - {folder}):
+        for directory in sorted(
+            {folder / parent for path in made for parent in PurePath(path).parents} - {folder}
+        ):
             if directory.is_symlink():
-                raise UsageError(f"{directory} is a link to another directory: remove it, or name another directory")
+                raise UsageError(
+                    f"{directory} is a link to another directory: remove it, or name another directory"
+                )
         for path, text in made.items():
             _write(folder / path, text)
     except OSError as error:

@@ -25,7 +25,14 @@ from gputop.features.fleet.fleet_reading import (
     LastHour,
     merged,
 )
-from gputop.features.fleet.host_link import AT_ONCE, HostLink, SshOptions, over_ssh, own_screen, scraped
+from gputop.features.fleet.host_link import (
+    AT_ONCE,
+    HostLink,
+    SshOptions,
+    over_ssh,
+    own_screen,
+    scraped,
+)
 from gputop.features.fleet.scraped_host import ScrapedHost
 from gputop.model.durations import duration
 from gputop.model.quantity import count
@@ -51,13 +58,21 @@ class DirectFleet(FleetSource):
     """Reads the newest page of each host. Not for several threads."""
 
     def __init__(
-        self, hosts: Sequence[str], options: SshOptions, *, source: str = "", clock: Callable[[], float] = time.time,
+        self,
+        hosts: Sequence[str],
+        options: SshOptions,
+        *,
+        source: str = "",
+        clock: Callable[[], float] = time.time,
         links: Sequence[HostLink] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises UsageError for words that name no host."""
         if links is None:
             ssh = over_ssh(options, threading.Semaphore(AT_ONCE))
-            links = [HostLink(host, scraped(host) if is_address(host) else ssh) for host in expanded(hosts)]
+            links = [
+                HostLink(host, scraped(host) if is_address(host) else ssh)
+                for host in expanded(hosts)
+            ]
         self._links = links
         self.source = source or count(len(links), "host")
         self._clock, self._began = clock, clock()
@@ -65,7 +80,9 @@ class DirectFleet(FleetSource):
         self._hosts = {name: _Host(name, link) for name, link in zip(names, links, strict=True)}
         self._repeated: set[tuple[str, str]] = set()
         """Host and number of GPUs that count under another host."""
-        self._opens = {link.host: own_screen(link.host, options) for link in links if not is_address(link.host)}
+        self._opens = {
+            link.host: own_screen(link.host, options) for link in links if not is_address(link.host)
+        }
         for link in links:
             link.worker.ask()
 
@@ -97,14 +114,28 @@ class DirectFleet(FleetSource):
             ages += [] if age_s is None else [age_s]
             if (absent := _absent(host, age_s)) is not None:
                 down[name] = absent
-        problems = tuple(f"{name}: {absent.reason}" for name, absent in down.items() if absent.kind != "pending")
+        problems = tuple(
+            f"{name}: {absent.reason}" for name, absent in down.items() if absent.kind != "pending"
+        )
         gpus, repeated = self._merged(down)
         own_names = {name: host.own_name for name, host in self._hosts.items() if host.own_name}
         return FleetReading(
-            t, self.source, gpus, down, ("gputop",) * bool(gpus), median(ages) if ages else None, self.hour(t),
-            problems=problems, opens=self._opens, repeated=repeated,
-            own_names={name: own for name, own in own_names.items() if _first_label(own) != _first_label(name)},
-        )  # fmt: skip
+            t,
+            self.source,
+            gpus,
+            down,
+            ("gputop",) * bool(gpus),
+            median(ages) if ages else None,
+            self.hour(t),
+            problems=problems,
+            opens=self._opens,
+            repeated=repeated,
+            own_names={
+                name: own
+                for name, own in own_names.items()
+                if _first_label(own) != _first_label(name)
+            },
+        )
 
     def _merged(self, down: Mapping[str, Down]) -> tuple[list[GpuReading], dict[str, str]]:
         """Each GPU once, and hosts without GPUs of their own.
@@ -114,17 +145,29 @@ class DirectFleet(FleetSource):
         hosts = sorted(self._hosts.values(), key=lambda host: host.name in down)
         gpus = merged(gpu for host in hosts for gpu in host.gpus)
         owner = {gpu.id: gpu.host for gpu in gpus}
-        self._repeated = {(gpu.host, gpu.gpu) for host in hosts for gpu in host.gpus if owner[gpu.id] != gpu.host}
+        self._repeated = {
+            (gpu.host, gpu.gpu) for host in hosts for gpu in host.gpus if owner[gpu.id] != gpu.host
+        }
         owners, place = set(owner.values()), {name: at for at, name in enumerate(self._hosts)}
-        repeated = {host.name: owner[host.gpus[0].id] for host in hosts if host.gpus and host.name not in owners}
+        repeated = {
+            host.name: owner[host.gpus[0].id]
+            for host in hosts
+            if host.gpus and host.name not in owners
+        }
         return sorted(gpus, key=lambda gpu: place[gpu.host]), repeated
 
     def hour(self, t: float) -> LastHour:
         """Time lost since gputop was started, of the last hour at most."""
         span_s = max(1.0, min(HOUR_S, t - self._began))
-        note = f"hours and ages are those since gputop was started, {duration(span_s)} ago" if span_s < HOUR_S else ""
+        note = (
+            f"hours and ages are those since gputop was started, {duration(span_s)} ago"
+            if span_s < HOUR_S
+            else ""
+        )
         rows = [lost for host in self._hosts.values() for lost in host.lost(t)]
-        return LastHour([lost for lost in rows if (lost.host, lost.gpu) not in self._repeated], span_s, note)
+        return LastHour(
+            [lost for lost in rows if (lost.host, lost.gpu) not in self._repeated], span_s, note
+        )
 
     def history(self, host: str, t: float) -> History:
         """Utilisation and SM activity of a host's GPUs since gputop was started."""
@@ -146,7 +189,9 @@ def _absent(host: _Host, age_s: float | None) -> Down | None:
     if age_s is None:
         return Down(None, "connecting …" if host.link.is_asked else "not asked yet", "pending")
     if host.is_late:
-        return Down(age_s, "the driver does not answer: it is late or hangs, or there is none", "late")
+        return Down(
+            age_s, "the driver does not answer: it is late or hangs, or there is none", "late"
+        )
     reason = f"no page for {duration(age_s)}" if age_s > OLD_S else host.fault
     return None if reason is None else Down(age_s, reason)
 
@@ -163,7 +208,9 @@ def display_names(hosts: Sequence[str]) -> list[str]:
     """
     parts = {host: urlsplit(host) for host in hosts if is_address(host)}
     short = [parts[host].netloc if host in parts else host for host in hosts]
-    long = [name + parts[host].path.removesuffix("/metrics") if host in parts else host
-            for host, name in zip(hosts, short, strict=True)]  # fmt: skip
+    long = [
+        name + parts[host].path.removesuffix("/metrics") if host in parts else host
+        for host, name in zip(hosts, short, strict=True)
+    ]
     forms = zip(hosts, short, long, strict=True)
     return [a if short.count(a) == 1 else b if long.count(b) == 1 else host for host, a, b in forms]

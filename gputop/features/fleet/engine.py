@@ -57,7 +57,12 @@ class PromQuery(Struct, frozen=True):
         """The API's parameters."""
         form = {"query": self.promql}
         if self.begin is not None and self.end is not None:
-            return {**form, "start": f"{self.begin:.3f}", "end": f"{self.end:.3f}", "step": f"{self.step_s:g}"}
+            return {
+                **form,
+                "start": f"{self.begin:.3f}",
+                "end": f"{self.end:.3f}",
+                "step": f"{self.step_s:g}",
+            }
         return form if self.end is None else {**form, "time": f"{self.end:.3f}"}
 
 
@@ -111,7 +116,9 @@ def _decoded(decoder: msgspec.json.Decoder[T], part: Raw, what: str) -> T:
         except UnicodeDecodeError:
             return decoder.decode(bytes(part).decode(errors="replace"))
     except (msgspec.DecodeError, RecursionError):
-        raise FleetError(f"an answer with {what} that are not Prometheus': is this its address?") from None
+        raise FleetError(
+            f"an answer with {what} that are not Prometheus': is this its address?"
+        ) from None
 
 
 def labels_of(metric: Raw) -> dict[str, str]:
@@ -137,7 +144,9 @@ class LabelCache(Generic[T]):
         if raw in self._value_of_labels:
             return self._value_of_labels[raw]
         known = self._before.pop(raw, None)
-        value = self._value_of_labels[raw] = self._read(labels_of(metric)) if known is None else known
+        value = self._value_of_labels[raw] = (
+            self._read(labels_of(metric)) if known is None else known
+        )
         return value
 
     def turn(self) -> None:
@@ -168,7 +177,9 @@ class Client:
         """Raises UsageError for a file without certificates."""
         self._url, self._deadline_s, self._late = address.url, deadline_s, ""
         try:
-            self._wire = Wire(address.url, address.ca, connections=MOST_AT_ONCE, most_bytes=MOST_BYTES)
+            self._wire = Wire(
+                address.url, address.ca, connections=MOST_AT_ONCE, most_bytes=MOST_BYTES
+            )
         except (OSError, ssl.SSLError):
             raise UsageError(f"--prom-ca: {address.ca} holds no certificates") from None
         # On the same machine compression costs both sides more than it saves.
@@ -206,7 +217,10 @@ class Client:
 
     def _asked(self, query: PromQuery) -> Answer:
         """Post a question and decode its answer. Raises WireError."""
-        path, limit_s = "query" if query.begin is None else "query_range", query.patience * self._deadline_s
+        path, limit_s = (
+            "query" if query.begin is None else "query_range",
+            query.patience * self._deadline_s,
+        )
         body = urlencode({**query.form, "timeout": f"{max(1.0, limit_s - 1.0):.0f}s"}).encode()
         headers = {**self._headers, "Content-Type": "application/x-www-form-urlencoded"}
         try:
@@ -224,7 +238,10 @@ class Client:
             raise WireError(no_answer(error, reply)) from None
         if told.status != "success" or told.data is None:
             raise WireError(cut(told.error or "it failed without a reason"))
-        warnings = (*(told.warnings or ()), *("a part of its storage did not answer",) * told.is_partial)
+        warnings = (
+            *(told.warnings or ()),
+            *("a part of its storage did not answer",) * told.is_partial,
+        )
         return Answer(told.data.result, tuple(map(cut, warnings)))
 
     def _exporter_advice(self) -> str:
@@ -237,20 +254,34 @@ class Client:
         dialect = exporter_of(reply.body.decode(errors="replace")) if reply.status == 200 else None
         if dialect is None:
             return ""
-        return f"that is an exporter: {f'gputop fleet {self._url}' if dialect.is_own else 'give the Prometheus of it'}"
+        return (
+            "that is an exporter: "
+            f"{f'gputop fleet {self._url}' if dialect.is_own else 'give the Prometheus of it'}"
+        )
 
 
 def refusal(reply: Reply, promql: str) -> str:
     """Explain a status other than success."""
     status, body = reply.status, reply.body
     if b"no org id" in body[:512]:
-        return f"{status}, no tenant: Mimir and Cortex want a line `X-Scope-OrgID: NAME` in --header-file"
+        return (
+            f"{status}, no tenant: Mimir and Cortex want a line `X-Scope-OrgID: NAME` in "
+            "--header-file"
+        )
     if status in (401, 403):
-        return f"{status}, not allowed: give a token by {TOKEN_VARIABLE} or a header by --header-file"
+        return (
+            f"{status}, not allowed: give a token by {TOKEN_VARIABLE} or a header by --header-file"
+        )
     if status == 404:
-        return "404, no Prometheus under this path: a part such as /prometheus may be missing from the URL"
+        return (
+            "404, no Prometheus under this path: a part such as /prometheus may be missing from "
+            "the URL"
+        )
     if 300 <= status < 400:
-        return f"redirects to {cut(reply.headers.get('location', 'nowhere'))}: give that address if you trust it"
+        return (
+            f"redirects to {cut(reply.headers.get('location', 'nowhere'))}: give that address if "
+            "you trust it"
+        )
     if is_page(body):
         return f"{status} with a web page: is this Prometheus' address?"
     try:
@@ -305,14 +336,21 @@ class Engine:
         self.client, self.select = client, select
 
     def asked(
-        self, queries: Mapping[str, str | PromQuery], at: float | None = None, *, needs: Collection[str] = ()
+        self,
+        queries: Mapping[str, str | PromQuery],
+        at: float | None = None,
+        *,
+        needs: Collection[str] = (),
     ) -> FleetAnswers:
         """Ask queries by name at a Unix time, or at the engine's present.
 
         Failed ones are missing in the answers, empty texts are not asked. Raises FleetError if one of ``needs`` failed.
         """
-        asked = {name: PromQuery(query, at) if isinstance(query, str) else query
-                 for name, query in queries.items() if query}  # fmt: skip
+        asked = {
+            name: PromQuery(query, at) if isinstance(query, str) else query
+            for name, query in queries.items()
+            if query
+        }
         rows: dict[str, list[SeriesRow]] = {}
         problems: dict[str, None] = {}
         warned: set[str] = set()

@@ -92,8 +92,16 @@ class Dialect(Struct, frozen=True):
     @property
     def labels(self) -> tuple[str, ...]:
         """Every label that identifies a GPU, its host or its job."""
-        return (*HOST_LABELS, *CLUSTER_LABELS, *self.number, *self.instance, *self.profile, *self.uuid,
-                *self.model, *self.job)  # fmt: skip
+        return (
+            *HOST_LABELS,
+            *CLUSTER_LABELS,
+            *self.number,
+            *self.instance,
+            *self.profile,
+            *self.uuid,
+            *self.model,
+            *self.job,
+        )
 
 
 HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "instance")
@@ -112,9 +120,17 @@ def _dcgm(generation: Generation, *hosts: str) -> Dialect:
     used = signals["mem_used_bytes"]
     signals["mem_total_bytes"] = Signal(used.name, used.factor, plus=FB_FREE[generation].name)
     return Dialect(
-        generation, MappingProxyType(signals), ("gpu",), ("UUID",), ("modelName",), ("GPU_I_ID",),
-        ("GPU_I_PROFILE",), _JOB_LABELS, (HOST_LABEL[generation], *hosts), 'job=~".*dcgm.*"',
-    )  # fmt: skip
+        generation,
+        MappingProxyType(signals),
+        ("gpu",),
+        ("UUID",),
+        ("modelName",),
+        ("GPU_I_ID",),
+        ("GPU_I_PROFILE",),
+        _JOB_LABELS,
+        (HOST_LABEL[generation], *hosts),
+        'job=~".*dcgm.*"',
+    )
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (

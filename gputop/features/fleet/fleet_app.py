@@ -259,12 +259,24 @@ def open_row(app: FleetApp) -> None:
         if not name or '"' in name:
             app.say(f"these GPUs have no {field} to filter by")
             return
-        app.see(replace(view, panel="hosts", cursor=None, first=0, filter=fleet_view.parse(f'{field}:"{name}"')))
+        app.see(
+            replace(
+                view,
+                panel="hosts",
+                cursor=None,
+                first=0,
+                filter=fleet_view.parse(f'{field}:"{name}"'),
+            )
+        )
 
 
 def move(app: FleetApp, step: int) -> None:
     if app.frame is not None and app.view.panel != "host":
-        app.see(fleet_view.moved(fleet_view.rows_of(app.frame, app.view), app.view, step, app.canvas.page))
+        app.see(
+            fleet_view.moved(
+                fleet_view.rows_of(app.frame, app.view), app.view, step, app.canvas.page
+            )
+        )
 
 
 def next_order(app: FleetApp) -> None:

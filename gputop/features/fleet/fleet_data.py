@@ -54,7 +54,9 @@ GPU_COLUMNS = (
     GpuColumn("temp_c", "°C", 5, 7),
     GpuColumn("mem_used_bytes", "MEM GiB", 9, 8),
     GpuColumn("gap_pct", "GAP", 5, 3, lambda gpu: gpu.gap_pct),
-    GpuColumn("sm_source", read=lambda gpu: "none" if gpu.read.sm_active_pct is None else gpu.read.names),
+    GpuColumn(
+        "sm_source", read=lambda gpu: "none" if gpu.read.sm_active_pct is None else gpu.read.names
+    ),
     GpuColumn("state", read=lambda gpu: gpu.state),
     GpuColumn("state_by", read=lambda gpu: gpu.state_by),
     GpuColumn("verdict", read=lambda gpu: gpu.read.own_verdict),
@@ -83,14 +85,22 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
         "age_s": read.age_s,
         "counts": dict(frame.counts),
         **{f"hosts_{kind}": kinds.count(kind) for kind in ("down", "late", "pending")},
-        "hosts_gone": [{"host": host, "gpus": gone.gpus, "age_s": gone.since_s} for host, gone in read.gone.items()],
+        "hosts_gone": [
+            {"host": host, "gpus": gone.gpus, "age_s": gone.since_s}
+            for host, gone in read.gone.items()
+        ],
         "not_work_gpu_h": frame.not_work_gpu_h,
         "not_work_span_s": read.hour.span_s if is_read else None,
         "not_work_by": read.hour.source if is_read else None,
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
         "stragglers": [_row(entry) for entry in frame.stragglers],
         "waste": [
-            {"job": row.job or None, "user": row.user or None, "cause": row.cause, "gpu_h": row.gpu_h}
+            {
+                "job": row.job or None,
+                "user": row.user or None,
+                "cause": row.cause,
+                "gpu_h": row.gpu_h,
+            }
             for row in frame.waste
         ],
         "alerts": [_row(entry) for entry in read.alerts],
@@ -102,7 +112,10 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
 
 def _row(entry: Straggler | FiringAlert) -> dict[str, Any]:
     """A struct of the shape that its JSON has; an empty text is null."""
-    return {key: None if value == "" else value for key, value in to_builtins(entry, enc_hook=str).items()}
+    return {
+        key: None if value == "" else value
+        for key, value in to_builtins(entry, enc_hook=str).items()
+    }
 
 
 def _host(group: GpuGroup) -> dict[str, Any]:

@@ -17,7 +17,14 @@ from msgspec.structs import replace
 
 from gputop.features.fleet import gpu_state, group_verdict, straggler
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import Down, FleetReading, FleetState, GpuReading, HostShare, JobName
+from gputop.features.fleet.fleet_reading import (
+    Down,
+    FleetReading,
+    FleetState,
+    GpuReading,
+    HostShare,
+    JobName,
+)
 from gputop.features.fleet.gpu_state import Gpu, gap
 from gputop.features.fleet.group_verdict import FleetVerdict
 from gputop.features.fleet.straggler import Straggler
@@ -71,7 +78,12 @@ class GpuGroup(Struct, frozen=True):
         return group_verdict.remedy_of(self.gpus, self.verdict.state)
 
 
-OF_JOBS: tuple[FleetState, ...] = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
+OF_JOBS: tuple[FleetState, ...] = (
+    "busy_not_working",
+    "starved",
+    "idle_allocated",
+    "allocated_unused",
+)
 """States in which a job keeps a GPU from others and does no work on it."""
 
 
@@ -197,21 +209,35 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     kinds = {host: down.kind for host, down in read.down.items()}
     judged = (Gpu(gpu, *gpu_state.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus)
     gpus = sorted(judged, key=lambda gpu: (gpu.read.host, _numbers(gpu.read.gpu), gpu.read.gpu))
-    late = straggler.stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in gpu_state.ABSENT]))
+    late = straggler.stragglers(
+        _of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in gpu_state.ABSENT])
+    )
     known = {}
     # The rules record something new of a host once a minute.
-    if before and read.shares and (read.shares is before.read.shares and read.hour is before.read.hour) and (
-        (read.down, read.missing) == (before.read.down, before.read.missing)
-    ):  # fmt: skip
+    if (
+        before
+        and read.shares
+        and (read.shares is before.read.shares and read.hour is before.read.hour)
+        and ((read.down, read.missing) == (before.read.down, before.read.missing))
+    ):
         known = {host.name: host for host in before.hosts if not host.gpus and not host.stragglers}
     hosts = _groups(read, "host", gpus, late, known)
     counts: dict[FleetState, int] = dict.fromkeys(gpu_state.FLEET_STATES, 0)
     for host in hosts:
         for state, n in host.counts.items():
             counts[state] += n
-    repeated = (f"{host} has the GPUs of {other}: they count once" for host, other in read.repeated.items())
-    problems = (*read.problems, *repeated, "" if read.shares else _not_exported(gpus), read.hour.note)
-    return FleetFrame(read, hosts, counts, tuple(late), _waste(gpus, read), tuple(filter(None, problems)))
+    repeated = (
+        f"{host} has the GPUs of {other}: they count once" for host, other in read.repeated.items()
+    )
+    problems = (
+        *read.problems,
+        *repeated,
+        "" if read.shares else _not_exported(gpus),
+        read.hour.note,
+    )
+    return FleetFrame(
+        read, hosts, counts, tuple(late), _waste(gpus, read), tuple(filter(None, problems))
+    )
 
 
 def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:
@@ -234,10 +260,17 @@ def _shares(read: FleetReading, gpus: Iterable[Gpu]) -> list[HostShare]:
             for share in read.shares
         ]
     return [
-        HostShare(gpu.read.host, gpu.read.job, gpu.read.user, {gpu.state: 1}, gpu.read.util_pct,
-                  gpu.read.sm_active_pct, gpu.read.power_w)
+        HostShare(
+            gpu.read.host,
+            gpu.read.job,
+            gpu.read.user,
+            {gpu.state: 1},
+            gpu.read.util_pct,
+            gpu.read.sm_active_pct,
+            gpu.read.power_w,
+        )
         for gpu in gpus
-    ]  # fmt: skip
+    ]
 
 
 @lru_cache(maxsize=1024)
@@ -246,9 +279,12 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _groups(
-    read: FleetReading, by: Literal["host", "job", "user"], gpus: Sequence[Gpu], straggling: Sequence[Straggler],
+    read: FleetReading,
+    by: Literal["host", "job", "user"],
+    gpus: Sequence[Gpu],
+    straggling: Sequence[Straggler],
     known: Mapping[str, GpuGroup] = {},
-) -> tuple[GpuGroup, ...]:  # fmt: skip
+) -> tuple[GpuGroup, ...]:
     """Group the fleet by host, job or user: sums of the shares that owners have of hosts.
 
     GPUs without a job or user are the last group.
@@ -276,7 +312,11 @@ def _groups(
     hours, late_of_job = _hours(read, by), {late.job: late for late in straggling}
 
     def group(name: str, shares: Sequence[HostShare]) -> GpuGroup:
-        own, late, down = tuple(gpus_of[name]), late_of[name], read.down.get(name) if by == "host" else None
+        own, late, down = (
+            tuple(gpus_of[name]),
+            late_of[name],
+            read.down.get(name) if by == "host" else None,
+        )
         counts = Counter[FleetState]()
         for share in shares:
             counts.update(share.states)
@@ -327,7 +367,9 @@ def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | N
     for lost in read.hour.lost:
         name = getattr(lost, by)
         waste, idle = hours[name]
-        hours[name] = (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
+        hours[name] = (
+            (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
+        )
     return hours
 
 
@@ -338,7 +380,9 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
     """
     # A job's hosts may have different exporters: the cause that one node names holds for the job.
     reads = [gpu.read for gpu in reversed(gpus) if gpu.read.own_verdict]
-    causes: dict[tuple[str, str | None], str] = {(one.job, one.own_state): one.own_verdict or "" for one in reads}
+    causes: dict[tuple[str, str | None], str] = {
+        (one.job, one.own_state): one.own_verdict or "" for one in reads
+    }
     hours: dict[tuple[JobName, str, str, FleetState], float] = defaultdict(float)
     members: dict[tuple[JobName, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
     for lost in read.hour.lost or ():
@@ -351,11 +395,17 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
         sizes[share.host, share.job, share.user] += share.gpus
     rows = [
         # Of a host as a whole these are all GPUs that the owner has there now.
-        WastedHours(*key, gpu_h, sum(1 if gpu else sizes[host, key[0], key[1]] for host, gpu in members[key]))
+        WastedHours(
+            *key,
+            gpu_h,
+            sum(1 if gpu else sizes[host, key[0], key[1]] for host, gpu in members[key]),
+        )
         for key, gpu_h in hours.items()
         if gpu_h > 0.0
     ]
-    return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
+    return tuple(
+        sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause))
+    )
 
 
 def _not_exported(gpus: Sequence[Gpu]) -> str:
@@ -363,7 +413,13 @@ def _not_exported(gpus: Sequence[Gpu]) -> str:
     hosts = {
         gpu.read.host
         for gpu in gpus
-        if gpu.read.sm_active_pct is None and gpu.state not in gpu_state.ABSENT and gpu.read.names in ("legacy", "4.9")
+        if gpu.read.sm_active_pct is None
+        and gpu.state not in gpu_state.ABSENT
+        and gpu.read.names in ("legacy", "4.9")
     }
     row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
-    return f"no SM activity from {count(len(hosts), 'host')}: dcgm-exporter's CSV needs {row}" if hosts else ""
+    return (
+        f"no SM activity from {count(len(hosts), 'host')}: dcgm-exporter's CSV needs {row}"
+        if hosts
+        else ""
+    )

@@ -24,7 +24,9 @@ LEAST_FOR_WORDS, LEAST_FOR_AXIS = 38, 3
 """Width of a chart with what is beside it from which numbers have words, and its height from which it has an axis."""
 LEAST_CHART = 16
 MOST_CHART_ROWS = 12
-_COLUMNS = sorted((column for column in GPU_COLUMNS if column.head), key=lambda column: column.place)
+_COLUMNS = sorted(
+    (column for column in GPU_COLUMNS if column.head), key=lambda column: column.place
+)
 KEPT = ("rule", "title", "heading")
 """Styles that never show a value."""
 
@@ -32,7 +34,10 @@ KEPT = ("rule", "title", "heading")
 def greyed(row: Row) -> Row:
     """A row without colours, for old values."""
     parts = [(text, *style.partition("|")) for text, style in row]
-    return tuple((text, f"{colour if colour in KEPT else 'dim'}{bar}{ground}") for text, colour, bar, ground in parts)
+    return tuple(
+        (text, f"{colour if colour in KEPT else 'dim'}{bar}{ground}")
+        for text, colour, bar, ground in parts
+    )
 
 
 def rule(title: str, right: str, width: int) -> Row:
@@ -45,7 +50,13 @@ def rule(title: str, right: str, width: int) -> Row:
 
 def _title_of(group: GpuGroup) -> str:
     """The host with its job and user."""
-    job = group.jobs[0] if len(group.jobs) == 1 else f"{len(group.jobs)} jobs" if group.jobs else "no job"
+    job = (
+        group.jobs[0]
+        if len(group.jobs) == 1
+        else f"{len(group.jobs)} jobs"
+        if group.jobs
+        else "no job"
+    )
     user = f" ({group.users[0]})" if len(group.users) == 1 else ""
     return terminal_safe(f"{group.title}   {job}{user}")
 
@@ -62,7 +73,11 @@ def _evidence(group: GpuGroup, width: int) -> list[Row]:
     used_bytes = [read.mem_used_bytes for read in reads if read.mem_used_bytes is not None]
     if used_bytes:
         parts.append(f"{memory(sum(used_bytes))} held")
-    by = "gputop on the node" if any(gpu.state_by == "gputop" for gpu in group.gpus) else "means over 5 min"
+    by = (
+        "gputop on the node"
+        if any(gpu.state_by == "gputop" for gpu in group.gpus)
+        else "means over 5 min"
+    )
     values = ", ".join(parts)
     values = f"; its last values: {values}" if group.down else f": {values} ({by})"
     rows = []
@@ -119,9 +134,17 @@ def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     rows: list[list[Span]] = []
     for y in range(tall):
         style = "value" if y == tall // 2 and not is_absent else "dim"
-        line = Line().add(labels.get(y, "").rjust(LABEL - 2), style).add("  ").add_all(drawn[y]).to(LABEL + room)
+        line = (
+            Line()
+            .add(labels.get(y, "").rjust(LABEL - 2), style)
+            .add("  ")
+            .add_all(drawn[y])
+            .to(LABEL + room)
+        )
         for word, value, colour in numbers[y : y + 1]:
-            line.add(number(value, 4), "dim" if is_absent else colour).add(f" {word}" * with_words, "dim")
+            line.add(number(value, 4), "dim" if is_absent else colour).add(
+                f" {word}" * with_words, "dim"
+            )
         rows.append(list(line.spans))
     return rows
 
@@ -140,7 +163,9 @@ def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list
     charted = _charts(group.gpus, view, width, room - len(shown))
     if charted:
         state = "   being read" if view.history is None else ""
-        rows.append(rule(f"last hour{state}", "gap chart: SM active below, busy without SM above", width))
+        rows.append(
+            rule(f"last hour{state}", "gap chart: SM active below, busy without SM above", width)
+        )
         rows += charted
     return [*rows, *shown[: max(0, height - len(rows))]]
 
@@ -148,23 +173,37 @@ def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list
 def _gpu_row(gpu: Gpu, columns: Sequence[GpuColumn], width: int) -> Row:
     read, old, alarm = gpu.read, gpu.state in ABSENT, gpu.state == "busy_not_working"
     sm = "dim" if read.sm_active_pct is None else "strong" if alarm else "value.sm"
-    styles = {"util_pct": "strong", "sm_active_pct": sm, "gap_pct": "value.alarm" if alarm else "dim"}
+    styles = {
+        "util_pct": "strong",
+        "sm_active_pct": sm,
+        "gap_pct": "value.alarm" if alarm else "dim",
+    }
     line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value")
     for column in columns:
         value, style = column.value(gpu), styles.get(column.key, "text")
         if column.key == "step_s":
             text = f"{'n/a' if value is None else step_time(value):>{column.width}}"
         else:
-            text = number(value / 2**30 if value and column.key == "mem_used_bytes" else value, column.width)
+            text = number(
+                value / 2**30 if value and column.key == "mem_used_bytes" else value, column.width
+            )
         line.add(text, "dim" if old and style != "value.alarm" else style)
     words = WORDS[gpu.state]
     # Of a GPU that is not there, or that a job holds unused, the node's last verdict says something else.
-    title = titles().get(read.own_verdict or "") if gpu.state in ("working", "busy_not_working", "starved") else None
+    title = (
+        titles().get(read.own_verdict or "")
+        if gpu.state in ("working", "busy_not_working", "starved")
+        else None
+    )
     if title and title != words:
         words = f"{words}: {title}" if alarm else title
     words = f"{'×' if old else level_glyph(LEVELS[gpu.state])} {words}"
-    line.add("   ").add(shorten(words, max(1, width - line.width - 1)), f"level.{LEVELS[gpu.state]}")
+    line.add("   ").add(
+        shorten(words, max(1, width - line.width - 1)), f"level.{LEVELS[gpu.state]}"
+    )
     if width >= 100:
         owner = " ".join(part for part in (read.job, read.user) if part)
-        line.add(f"   {terminal_safe(owner)}" + f"   {terminal_safe(read.uuid)}" * (width >= 130), "dim")
+        line.add(
+            f"   {terminal_safe(owner)}" + f"   {terminal_safe(read.uuid)}" * (width >= 130), "dim"
+        )
     return line.row(width)

@@ -27,8 +27,14 @@ def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
     lost, idle = frame.not_work_gpu_h, frame.idle_gpu_h
     if lost is None:
         return ""
-    money = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
-    hours = f"{lost - idle:,.0f} GPU-h by jobs, {idle:,.0f} idle" if width >= 100 or not money else f"{lost:,.0f} GPU-h"
+    money = (
+        "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
+    )
+    hours = (
+        f"{lost - idle:,.0f} GPU-h by jobs, {idle:,.0f} idle"
+        if width >= 100 or not money
+        else f"{lost:,.0f} GPU-h"
+    )
     return f"{hours}{money}"
 
 
@@ -41,7 +47,9 @@ def panel_head(view: FleetView, width: int) -> Row:
         hours = f"{'GPU-HOURS':>13}" + ("" if view.price is None else f"  {'COST':>9}")
         line.to(max(line.width + 1, width - len(hours) - 1)).add(hours, "heading")
     elif view.panel == "stragglers":
-        line.add(f"{'GPU':<21}{'WHAT IT DOES':<40}", "heading").add("  JOB, USER, GPUs" * (width >= 76), "heading")
+        line.add(f"{'GPU':<21}{'WHAT IT DOES':<40}", "heading").add(
+            "  JOB, USER, GPUs" * (width >= 76), "heading"
+        )
     else:
         line.add(f"  {'ALERT':<28} {'SEVERITY':<9} {'HOST':<16} WHAT IT IS ABOUT", "heading")
     return line.row(width)
@@ -54,7 +62,9 @@ def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int)
     style = {"red": "value.alarm", "yellow": "level.yellow"}.get(level, "dim")
     line = Line().add(" ").add(fit(job, 18 if wide else 13), "value").add(" ")
     line.add(fit(row.user or "–", 10 if wide else 7), "text").add(" ")
-    hours = f"{row.gpu_h:,.1f} GPU-h".rjust(13) + ("" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}")
+    hours = f"{row.gpu_h:,.1f} GPU-h".rjust(13) + (
+        "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
+    )
     drawn = 24 if width >= 110 else 10 if width >= 60 else 0
     room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
     # A job that has ended has none any more.
@@ -63,7 +73,9 @@ def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int)
     if drawn:
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
         scale = 0.0 if row.state == "idle" else most_hours
-        line.add_all(bar(row.gpu_h, scale, drawn, view.glyphs, "bar.alarm" if level == "red" else "bar.used"))
+        line.add_all(
+            bar(row.gpu_h, scale, drawn, view.glyphs, "bar.alarm" if level == "red" else "bar.used")
+        )
     return line.add(hours, "value")
 
 
@@ -73,7 +85,10 @@ def straggler_line(straggler: Straggler, width: int) -> Line:
     line = Line().add(" ").add(fit(straggler.where, 20), "level.yellow").add(" ")
     line.add(fit(doing, 40 if width >= 76 else max(10, width - 23)), "text")
     if width >= 76:
-        whose, room = f"  {terminal_safe(straggler.job)} {terminal_safe(straggler.user)}", width - line.width - 1
+        whose, room = (
+            f"  {terminal_safe(straggler.job)} {terminal_safe(straggler.user)}",
+            width - line.width - 1,
+        )
         sized = f"{whose}  {count(straggler.gpus, 'GPU')}"
         line.add(fit(sized if len(sized) <= room else whose, room), "dim")
     return line
@@ -83,7 +98,9 @@ def alert_line(alert: FiringAlert, width: int) -> Line:
     """An alert's name and what it is about."""
     level = "red" if alert.severity in ("critical", "page", "error") else "yellow"
     line = Line().add(f" {level_glyph(level)} ", f"level.{level}")
-    line.add(fit(alert.name, 28), f"level.{level}").add(" ").add(fit(alert.severity or "–", 9), "dim")
+    line.add(fit(alert.name, 28), f"level.{level}").add(" ").add(
+        fit(alert.severity or "–", 9), "dim"
+    )
     line.add(" ").add(fit(alert.host or "–", 16), "value").add(" ")
     return line.add(fit(alert.about, max(1, width - line.width)), "text")
 

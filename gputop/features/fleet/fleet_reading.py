@@ -62,7 +62,9 @@ NO_JOB = JobName()
 
 def with_schedulers(jobs: Sequence[JobName]) -> list[JobName]:
     """Replace job numbers by the scheduler's name for them in their cluster."""
-    known = {(job.cluster, job.name): job for job in jobs if job.name and job.kind not in (NUMBER, POD)}
+    known = {
+        (job.cluster, job.name): job for job in jobs if job.name and job.kind not in (NUMBER, POD)
+    }
     return [known.get((job.cluster, job.name), job) if job.kind == NUMBER else job for job in jobs]
 
 
@@ -145,7 +147,9 @@ def _completed(first: GpuReading, other: GpuReading) -> GpuReading:
     # An exporter that names a job sees a process of it.
     is_allocated = first.is_allocated or (not first.job and other.is_allocated)
     from_other = {key: getattr(other, key) for key in unknown}
-    return replace(first, is_lost=first.is_lost and other.is_lost, is_allocated=is_allocated, **from_other)
+    return replace(
+        first, is_lost=first.is_lost and other.is_lost, is_allocated=is_allocated, **from_other
+    )
 
 
 class Down(Struct, frozen=True):

@@ -84,7 +84,11 @@ def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) ->
 def _shown(column: FleetColumn, group: GpuGroup, view: FleetView, size: int) -> Span:
     """A column of one row."""
     if column.unit == "text":
-        return _verdict(group, size) if column.key == "verdict" else _owner(group, view, size, column.key)
+        return (
+            _verdict(group, size)
+            if column.key == "verdict"
+            else _owner(group, view, size, column.key)
+        )
     if column.key == "waste":
         return _waste(group, size)
     value: float | None = getattr(group, column.field)
@@ -111,7 +115,9 @@ def _owner(group: GpuGroup, view: FleetView, size: int, of: str) -> Span:
 
 def _verdict(group: GpuGroup, size: int) -> Span:
     verdict = group.verdict
-    glyph = "×" if group.down else "?" if verdict.state == "unmeasured" else level_glyph(verdict.level)
+    glyph = (
+        "×" if group.down else "?" if verdict.state == "unmeasured" else level_glyph(verdict.level)
+    )
     text = verdict.text
     if len(text) > size - 2:
         # The colour does not tell the cause.
@@ -131,7 +137,13 @@ def _waste(group: GpuGroup, size: int) -> Span:
 def columns(width: int) -> list[tuple[FleetColumn, int]]:
     """The columns that a screen of this width has room for, and their widths."""
     shown = [column for column in COLUMNS if width >= column.min_width]
-    used = 1 + name_width(width) + 1 + cells_width(width) + sum(column.width + 1 for column in shown if column.width)
+    used = (
+        1
+        + name_width(width)
+        + 1
+        + cells_width(width)
+        + sum(column.width + 1 for column in shown if column.width)
+    )
     # One cell before it, and one at the right edge as on every screen. The eye cannot follow a wider row.
     rest = min(WIDEST_VERDICT, max(8, width - used - 2))
     return [(column, column.width or rest) for column in shown]
@@ -147,7 +159,11 @@ def head(view: FleetView, width: int, word: str) -> Line:
     arrow = "▴" if view.inverted else "▾"
     name = f"{word}{arrow * (view.sort == 'name')}"[: name_width(width)].ljust(name_width(width))
     room = cells_width(width)
-    numbers = "".join(str(i).ljust(room // 8) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
+    numbers = (
+        "".join(str(i).ljust(room // 8) for i in range(8))
+        if view.panel == "hosts"
+        else "GPUs".ljust(room)
+    )
     line = Line().add(" ", "text", "name").add(name, "heading", "name").add(" ", "text", "name")
     line.add(numbers[:room], "heading", "worst")
     for column, size in columns(width):
@@ -163,9 +179,17 @@ def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
     room, state = cells_width(width), group.verdict.state
     style = "dim" if state in ("idle", "down", "unmeasured") else "value"
     name = group.title or ("no job" if view.panel == "jobs" else "nobody known")
-    line = Line().add(" ").add(fit(name, name_width(width)), "strong" if group.verdict.level == "red" else style)
+    line = (
+        Line()
+        .add(" ")
+        .add(fit(name, name_width(width)), "strong" if group.verdict.level == "red" else style)
+    )
     line.add(" ")
-    line.add_all(cell_spans(group.gpus, room, view.glyphs) if group.gpus else counted_spans(group.counts, room))
+    line.add_all(
+        cell_spans(group.gpus, room, view.glyphs)
+        if group.gpus
+        else counted_spans(group.counts, room)
+    )
     for column, size in columns(width):
         line.add(" ").add_all([_shown(column, group, view, size)])
     return line.row(width, "select" if selected else None)

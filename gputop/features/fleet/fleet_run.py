@@ -47,7 +47,9 @@ def run_fleet(args: argparse.Namespace, settings: Settings) -> int:
     return show(fleet, settings, screen_terminal(settings, instead), at=at)
 
 
-def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS) -> FleetSource:
+def asked_fleet(
+    args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS
+) -> FleetSource:
     """The fleet that options, environment and configuration name.
 
     Above ``most_gpus`` only GPUs in sight are asked for; None: every GPU is. Raises UsageError.
@@ -62,15 +64,23 @@ def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int 
         from gputop.features.fleet.direct_fleet import DirectFleet
         from gputop.features.fleet.host_link import SshOptions
 
-        options = SshOptions(os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", ""))
+        options = SshOptions(
+            os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", "")
+        )
         return redacted(DirectFleet(hosts, options, source=name), settings)
     from gputop.features.fleet.engine import Client
     from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 
     cluster = texts if named is not None else None
-    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
-    select = ",".join(filter(None, (checked_select(args.select), checked_select(texts.get("select")))))
-    fleet = PrometheusFleet(Client(address), name or address.url, select, time.time, most_gpus=most_gpus)
+    address = address_of(
+        args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster
+    )
+    select = ",".join(
+        filter(None, (checked_select(args.select), checked_select(texts.get("select"))))
+    )
+    fleet = PrometheusFleet(
+        Client(address), name or address.url, select, time.time, most_gpus=most_gpus
+    )
     return redacted(fleet, settings)
 
 
@@ -107,7 +117,9 @@ def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
 def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
     """The fleet's screen as rows. Raises UsageError, SourceError."""
     if args.scenario not in (None, "demo"):
-        raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
+        raise UsageError(
+            f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}"
+        )
     is_demo = args.scenario == "demo"
     at = moment_of(args.at, STARTED if is_demo else time.time())
     fleet = redacted(SimulatedFleet(), settings) if is_demo else asked_fleet(args, settings)
@@ -124,7 +136,9 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
     return fleet_screen(frame, view, width, height).rows
 
 
-def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: float | None = None) -> NoReturn:
+def show(
+    fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: float | None = None
+) -> NoReturn:
     """Run the screen until the user leaves it, and end the process."""
     from gputop.tui.terminal.guard import TerminalGuard
 
@@ -139,9 +153,12 @@ def show(fleet: FleetSource, settings: Settings, terminal: Terminal, *, at: floa
         from gputop.features.fleet.fleet_app import FleetApp
 
         view = FleetView(
-            glyphs=terminal.glyphs, past_t=at, paused=at is not None, price=settings.price or None,
+            glyphs=terminal.glyphs,
+            past_t=at,
+            paused=at is not None,
+            price=settings.price or None,
             utc_offset_s=float(time.localtime().tm_gmtoff),
-        )  # fmt: skip
+        )
         keys = wanted_keys(settings.key_preset, settings.keys)
         app = FleetApp(view, terminal.theme, watch, guard=guard, keys=keys)
         app.follows_background = terminal.is_guess

@@ -15,7 +15,15 @@ from gputop.features.fleet import fleet_host, fleet_lists, fleet_rows
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_reading import SIMULATED
-from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, Entry, FleetView, Panel, entries, position
+from gputop.features.fleet.fleet_view import (
+    FLEET_KEYS,
+    GROUPED,
+    Entry,
+    FleetView,
+    Panel,
+    entries,
+    position,
+)
 from gputop.features.fleet.gpu_state import ABSENT, UNUSED, WORDS
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import clock_time, duration
@@ -76,7 +84,11 @@ def _title_row(frame: FleetFrame, view: FleetView, width: int) -> Row:
         (view.past_t is not None, "PAST  ", "level.yellow|bar"),
         (view.past_t is None and view.paused, "PAUSED  ", "level.yellow|bar"),
         (True, clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"),
-        (age_s is not None and width >= 70, f"data {duration((age_s or 0.0) + stale_s)} old  ", "dim|bar"),
+        (
+            age_s is not None and width >= 70,
+            f"data {duration((age_s or 0.0) + stale_s)} old  ",
+            "dim|bar",
+        ),
         (width >= 120, f"every {view.interval_s:.0f} s  ", "dim|bar"),
         (width >= 100, "? help ", "dim|bar"),
     )
@@ -140,11 +152,17 @@ def _counts(frame: FleetFrame) -> list[HeaderPart]:
     parts: list[HeaderPart] = []
     for state, word, level, rank in COUNTED:
         if state == "idle":
-            parts += [HeaderPart(f"× {lost:,} lost", "level.red", 0)] if (lost := frame.counts.get("lost", 0)) else []
+            parts += (
+                [HeaderPart(f"× {lost:,} lost", "level.red", 0)]
+                if (lost := frame.counts.get("lost", 0))
+                else []
+            )
             kinds = [down.kind for down in frame.read.down.values()]
             for kind, style in (("late", "level.red"), ("down", "level.yellow")):
                 if n := kinds.count(kind):  # type: ignore[arg-type]
-                    parts.append(HeaderPart(f"× {count(n, 'host')} {kind}", style, 0, f"× {n:,} {kind}"))
+                    parts.append(
+                        HeaderPart(f"× {count(n, 'host')} {kind}", style, 0, f"× {n:,} {kind}")
+                    )
             if gone := len(frame.read.gone):
                 parts.append(HeaderPart(f"{count(gone, 'host')} gone", "dim", 2))
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
@@ -158,12 +176,18 @@ def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
     """Words for the last hour, long and short, and their style."""
     lost, hour = frame.not_work_gpu_h, frame.read.hour
     if lost is None:
-        return ("last hour: not known", "last hour: n/a", "dim") if hour.note else (
-            "last hour: being read", "last hour: …", "dim")  # fmt: skip
+        return (
+            ("last hour: not known", "last hour: n/a", "dim")
+            if hour.note
+            else ("last hour: being read", "last hour: …", "dim")
+        )
     idle = frame.idle_gpu_h
     span = "last hour" if hour.span_s > WHOLE_HOUR_S else f"last {duration(hour.span_s)}"
     jobs = f"{lost - idle:,.0f}"
-    long, short = f"{span}: {jobs} GPU-h lost by jobs, {idle:,.0f} idle", f"{jobs} + {idle:,.0f} idle GPU-h, {span}"
+    long, short = (
+        f"{span}: {jobs} GPU-h lost by jobs, {idle:,.0f} idle",
+        f"{jobs} + {idle:,.0f} idle GPU-h, {span}",
+    )
     if view.price is None:
         return long, short, "text"
     money = f"{lost * view.price:,.0f} at {view.price:g}"
@@ -171,20 +195,38 @@ def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
 
 
 HELP = (
-    ("UTIL, SM, GAP", "means over 5 minutes and over the GPUs of the row; GAP is UTIL - SM: busy without SM activity"),
-    ("WASTE 1 h", "GPU-hours of the last hour that somebody's job did not use; 'idle' beside it is what nobody used"),
+    (
+        "UTIL, SM, GAP",
+        "means over 5 minutes and over the GPUs of the row; GAP is UTIL - SM: busy without SM activity",
+    ),
+    (
+        "WASTE 1 h",
+        "GPU-hours of the last hour that somebody's job did not use; 'idle' beside it is what nobody used",
+    ),
     ("n/a", "no exporter gives it: dcgm-exporter leaves SM activity out unless its CSV names it"),
-    ("last hour", "as the rules recorded it, else judged minute by minute; nodes with gputop count their own seconds"),
-    ("states", "judged over 5 minutes; docs/fleet.md has the rules, `gputop fleet queries` the same as PromQL"),
+    (
+        "last hour",
+        "as the rules recorded it, else judged minute by minute; nodes with gputop count their own seconds",
+    ),
+    (
+        "states",
+        "judged over 5 minutes; docs/fleet.md has the rules, `gputop fleet queries` the same as PromQL",
+    ),
 )
 
 
 def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
     """All rows of the help at a width."""
-    rows = [Line().add(" gputop fleet: how to read it, and its keys", "title").row(width), Line().row(width)]
+    rows = [
+        Line().add(" gputop fleet: how to read it, and its keys", "title").row(width),
+        Line().row(width),
+    ]
     rows += [*legend_rows(glyphs, width), Line().row(width), *key_rows(keys, width, glyphs)]
-    return [*rows, *section_rows("numbers", width), *(row for word, text in HELP
-                                                      for row in entry_rows(word, text, width, indent=20))]  # fmt: skip
+    return [
+        *rows,
+        *section_rows("numbers", width),
+        *(row for word, text in HELP for row in entry_rows(word, text, width, indent=20)),
+    ]
 
 
 TITLES = {
@@ -226,7 +268,9 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
     if view.panel == "host":
         group, page = frame.host(view.host), room
         gone = f"  {terminal_safe(view.host or '')} is not in the fleet any more; esc goes back"
-        body = [_dim(gone, width)] if group is None else fleet_host.host_page(group, view, width, room)
+        body = (
+            [_dim(gone, width)] if group is None else fleet_host.host_page(group, view, width, room)
+        )
         targets: list[Target | None] = []
     else:
         body, targets, page = _listed(frame, view, width, room)
@@ -243,7 +287,9 @@ def _dim(text: str, width: int) -> Row:
     return Line().add(text, "dim").row(width)
 
 
-def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[list[Row], list[Target | None], int]:
+def _listed(
+    frame: FleetFrame, view: FleetView, width: int, room: int
+) -> tuple[list[Row], list[Target | None], int]:
     """Rows of the list, click targets, and rows per page."""
     listed, is_grouped = entries(frame, view), view.panel in ("hosts", *GROUPED)
     at = position([entry.key for entry in listed], view)
@@ -260,13 +306,22 @@ def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[
     page = max(1, room - len(rows))
     first = max(0, min(view.first, len(listed) - page))
     part = listed[first : first + page]
-    shown = [_entry_row(frame, entry, view, width, selected=i == at) for i, entry in enumerate(part, first)]
+    shown = [
+        _entry_row(frame, entry, view, width, selected=i == at)
+        for i, entry in enumerate(part, first)
+    ]
     shown = shown or [_dim(f"  {fleet_lists.nothing(frame, view)}", width)]
-    targets = [None, *([] if head is None else [target]), *(Target("row", entry.key) for entry in part)]
+    targets = [
+        None,
+        *([] if head is None else [target]),
+        *(Target("row", entry.key) for entry in part),
+    ]
     return [*rows, *shown], targets, page
 
 
-def _entry_row(frame: FleetFrame, entry: Entry, view: FleetView, width: int, *, selected: bool) -> Row:
+def _entry_row(
+    frame: FleetFrame, entry: Entry, view: FleetView, width: int, *, selected: bool
+) -> Row:
     if isinstance(entry, GpuGroup):
         return fleet_rows.row(entry, view, width, selected=selected)
     line = fleet_lists.entry_line(entry, frame.most_wasted_gpu_h, view, width)
@@ -278,7 +333,8 @@ def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     problems = [view.error] if view.error else []
     problems += [text for text in frame.problems if text not in (*problems, frame.read.hour.note)]
     return [
-        Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width) for text in problems[:2]
+        Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width)
+        for text in problems[:2]
     ]
 
 

@@ -130,7 +130,11 @@ class FleetView(Struct, frozen=True):
 def _sort_key(column: FleetColumn) -> Callable[[GpuGroup], tuple[bool, float, str]]:
     """Sort by a column, the unmeasured last."""
     sign = -1 if column.descends else 1
-    return lambda group: ((number := getattr(group, column.field)) is None, sign * (number or 0.0), group.name)
+    return lambda group: (
+        (number := getattr(group, column.field)) is None,
+        sign * (number or 0.0),
+        group.name,
+    )
 
 
 SORTS: dict[str, Callable[[GpuGroup], tuple[object, ...]]] = {
@@ -155,7 +159,9 @@ def groups(frame: FleetFrame, view: FleetView) -> Sequence[GpuGroup]:
     if rows is None:
         all_groups = frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts
         passing = (group for group in all_groups if not view.filter or passes(view.filter, group))
-        rows = frame.orders[order_key] = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
+        rows = frame.orders[order_key] = tuple(
+            sorted(passing, key=SORTS[view.sort], reverse=view.inverted)
+        )
     return rows
 
 

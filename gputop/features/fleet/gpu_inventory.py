@@ -28,7 +28,9 @@ PATIENCE = 2.5
 def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
     """Seconds between two scrapes; 15 if unknown."""
     most_samples = max(samples, default=0.0)
-    return min(120.0, max(1.0, round(window_s / most_samples))) if most_samples > 1 else USUAL_SCRAPE_S
+    return (
+        min(120.0, max(1.0, round(window_s / most_samples))) if most_samples > 1 else USUAL_SCRAPE_S
+    )
 
 
 class FleetInventory:
@@ -70,14 +72,21 @@ class FleetInventory:
         if not rows and is_first:
             texts = {"names": queries.names(select, is_past=True)}
             rows = self._engine.asked(texts, at, needs=texts).rows_of("names")
-        counts = {labels.get(queries.DIALECT_LABEL): count for labels, count in values(rows, LabelCache(dict))}
+        counts = {
+            labels.get(queries.DIALECT_LABEL): count
+            for labels, count in values(rows, LabelCache(dict))
+        }
         names = tuple(name for name in DIALECTS if counts.get(name, 0.0) > 0.0)
         if not names and is_first:
             wanted = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
-            raise FleetError(f"no GPU metrics there{f' with {select}' if select else ''}; looked for {wanted}")
+            raise FleetError(
+                f"no GPU metrics there{f' with {select}' if select else ''}; looked for {wanted}"
+            )
         if names:
             scrapes = (value for _, value in values(answers.rows_of("scrapes"), LabelCache(dict)))
-            self._set_schema(replace(self.schema, names=names, scrape_s=scrape_seconds(scrapes, WINDOW_S)))
+            self._set_schema(
+                replace(self.schema, names=names, scrape_s=scrape_seconds(scrapes, WINDOW_S))
+            )
 
     def identify(self, at: float | None, now: float, *, looks_back: bool) -> list[str]:
         """Ask which GPUs there are; return lines for people.
@@ -85,8 +94,13 @@ class FleetInventory:
         ``looks_back`` also asks for removed ones; else the known ones that are missing now. Raises FleetError if none
         is known.
         """
-        texts = {"who": queries.identities(self.schema), "before": queries.removed(self.schema) if looks_back else ""}
-        questions = {name: PromQuery(text, at, patience=PATIENCE) for name, text in texts.items() if text}
+        texts = {
+            "who": queries.identities(self.schema),
+            "before": queries.removed(self.schema) if looks_back else "",
+        }
+        questions = {
+            name: PromQuery(text, at, patience=PATIENCE) for name, text in texts.items() if text
+        }
         answers = self._engine.asked(questions, needs=() if self.identities else ("who",))
         if "who" not in answers.rows:
             return answers.problems
@@ -97,21 +111,33 @@ class FleetInventory:
             self._metrics = metrics
         present = {key: identity for key, identity in self._identified.items() if not identity.gone}
         # Nobody is missing by the word of an engine that may not have looked everywhere.
-        kept = self.identities if "who" in answers.warned else self._missing(present, now, looks_back=looks_back)
+        kept = (
+            self.identities
+            if "who" in answers.warned
+            else self._missing(present, now, looks_back=looks_back)
+        )
         # Where two exporters have the same GPU, the preferred one comes first.
         order = {name: place for place, name in enumerate(DIALECTS)}
         found = {**kept, **present}
-        self.identities = {key: found[key] for key in sorted(found, key=lambda key: order[key.dialect])}
+        self.identities = {
+            key: found[key] for key in sorted(found, key=lambda key: order[key.dialect])
+        }
         return answers.problems
 
     def notes(self) -> list[str]:
         """Lines for people on the known GPUs: two of one number are two machines of one name."""
-        present = {(one.host, one.gpu, one.uuid) for one in self.identities.values()
-                   if not one.gone and one.uuid and not one.mig}  # fmt: skip
+        present = {
+            (one.host, one.gpu, one.uuid)
+            for one in self.identities.values()
+            if not one.gone and one.uuid and not one.mig
+        }
         slots = Counter((host, gpu) for host, gpu, _ in present)
         twice = sorted({host for (host, _), n in slots.items() if n > 1})
         hosts = ", ".join(twice[:3]) + f" and {len(twice) - 3} more" * (len(twice) > 3)
-        say = f"two machines answer as {hosts}: give each cluster its label, or show one by --select 'cluster=\"NAME\"'"
+        say = (
+            f"two machines answer as {hosts}: give each cluster its label, or show one by --select "
+            "'cluster=\"NAME\"'"
+        )
         return [say] * bool(twice)
 
     def _read(self, rows: list[dict[str, str]]) -> None:
@@ -124,9 +150,13 @@ class FleetInventory:
                 for labels, place in places
                 if place in hosts or not place[1]
             ]
-        schema, self.host_names, self._identified, self.exporters = decode_labels.discovered(rows, self.schema)
+        schema, self.host_names, self._identified, self.exporters = decode_labels.discovered(
+            rows, self.schema
+        )
         if not schema.labels:
-            raise FleetError("the GPU metrics there have no value now: does anything scrape the exporters?")
+            raise FleetError(
+                "the GPU metrics there have no value now: does anything scrape the exporters?"
+            )
         if schema != self.schema:
             self._set_schema(schema)
 
@@ -142,7 +172,9 @@ class FleetInventory:
         before = {**self._identified, **self.identities}
         # A look back knows itself which GPUs were there earlier.
         known = before if looks_back else self.identities
-        known_uuids = {identity.uuid for identity in known.values() if identity.gone or not looks_back}
+        known_uuids = {
+            identity.uuid for identity in known.values() if identity.gone or not looks_back
+        }
         taken = {
             (identity.host, identity.gpu.partition("/")[0])
             for identity in present.values()
@@ -158,23 +190,31 @@ class FleetInventory:
             and (identity.host, identity.gpu.partition("/")[0]) not in taken
         }
         self._gone_since = {key: self._gone_since.get(key, now) for key in gone}
-        return {key: identity for key, identity in gone.items() if now - self._gone_since[key] < DAY_S}
+        return {
+            key: identity for key, identity in gone.items() if now - self._gone_since[key] < DAY_S
+        }
 
     def dismiss(self, keys: Collection[SeriesKey]) -> None:
         """Forget GPUs of hosts that are gone."""
         for key in keys:
             self.identities.pop(key, None)
             self._gone_since.pop(key, None)
-        self._identified = {key: identity for key, identity in self._identified.items() if key not in keys}
+        self._identified = {
+            key: identity for key, identity in self._identified.items() if key not in keys
+        }
 
     def name_jobs(self, facts_by_gpu: Mapping[SeriesKey, SeriesFacts]) -> None:
         """Add jobs and users that series of their own name.
 
         A number without a scheduler takes the name it has elsewhere.
         """
-        told = {key: facts.job_and_user for key, facts in facts_by_gpu.items() if facts.job_and_user[0]}
+        told = {
+            key: facts.job_and_user for key, facts in facts_by_gpu.items() if facts.job_and_user[0]
+        }
         owners = {key: told.get(key, (one.job, one.user)) for key, one in self.identities.items()}
-        jobs = with_schedulers([job.within(self.identities[key].cluster) for key, (job, _) in owners.items()])
+        jobs = with_schedulers(
+            [job.within(self.identities[key].cluster) for key, (job, _) in owners.items()]
+        )
         for (key, (_, user)), job in zip(owners.items(), jobs, strict=True):
             if (job, user) != (self.identities[key].job, self.identities[key].user):
                 self.identities[key] = replace(self.identities[key], job=job, user=user)

@@ -27,7 +27,13 @@ FLEET_NOT_WORK: tuple[GpuState, ...] = (*NOT_WORK, "allocated_unused")
 UNUSED = "allocated, unused"
 WORDS: Mapping[str, str] = MappingProxyType(
     {state: STATE_WORDS[state] for state in STATES}
-    | {"allocated_unused": UNUSED, "down": "down", "late": "driver late", "pending": "not asked yet", "lost": "lost"}
+    | {
+        "allocated_unused": UNUSED,
+        "down": "down",
+        "late": "driver late",
+        "pending": "not asked yet",
+        "lost": "lost",
+    }
 )
 LEVELS: Mapping[FleetState, Level] = MappingProxyType({
     **{state: LEVEL_OF_ROLE[ROLE_OF_STATE[state]] for state in STATES},
@@ -69,7 +75,9 @@ def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
 def judged(gpu: GpuReading) -> tuple[GpuState, str]:
     """The state of a GPU that is there, and its source."""
     if gpu.own_state is not None:
-        return ("allocated_unused" if gpu.own_state == "idle" and gpu.is_allocated else gpu.own_state), "gputop"
+        return (
+            "allocated_unused" if gpu.own_state == "idle" and gpu.is_allocated else gpu.own_state
+        ), "gputop"
     if gpu.util_pct is None or (gpu.is_quiet is None and gpu.util_pct < SURELY_BUSY_UTIL):
         return "unmeasured", "nothing"
     if gpu.is_quiet:
@@ -93,4 +101,8 @@ def lost_hours(state: FleetState, util_pct: float | None, hours: float) -> float
     """The part of ``hours`` in a state that was no work."""
     if state == "busy_not_working":
         return hours
-    return hours * (1.0 - min(100.0, max(0.0, util_pct or 0.0)) / 100.0) if state in FLEET_NOT_WORK else 0.0
+    return (
+        hours * (1.0 - min(100.0, max(0.0, util_pct or 0.0)) / 100.0)
+        if state in FLEET_NOT_WORK
+        else 0.0
+    )

@@ -38,7 +38,12 @@ ORDER: tuple[FleetState, ...] = (
 
 def severity(verdict: FleetVerdict) -> float:
     """Sort key of a verdict; a straggler comes before GPUs that only wait."""
-    if verdict.straggles and verdict.state in ("working", "idle_allocated", "allocated_unused", "unmeasured"):
+    if verdict.straggles and verdict.state in (
+        "working",
+        "idle_allocated",
+        "allocated_unused",
+        "unmeasured",
+    ):
         return ORDER.index("starved") + 0.5
     return float(ORDER.index(verdict.state))
 
@@ -50,9 +55,12 @@ def cause_words(cause: str) -> str:
 
 
 def verdict_of(
-    counts: Mapping[FleetState, int], gpus: Sequence[Gpu], down: Down | None, straggling: Sequence[Straggler],
+    counts: Mapping[FleetState, int],
+    gpus: Sequence[Gpu],
+    down: Down | None,
+    straggling: Sequence[Straggler],
     late_of_job: Mapping[JobName, Straggler],
-) -> FleetVerdict:  # fmt: skip
+) -> FleetVerdict:
     """The verdict on a group, by its GPUs' states.
 
     ``gpus`` are all of them, or none where they are not known one by one. ``straggling`` are those among them,
@@ -60,18 +68,29 @@ def verdict_of(
     """
     if down is not None:
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
-        text = down.reason if down.kind == "pending" else f"{WORDS[down.kind]}{since}: {down.reason}"
+        text = (
+            down.reason if down.kind == "pending" else f"{WORDS[down.kind]}{since}: {down.reason}"
+        )
         return FleetVerdict(down.kind, LEVELS[down.kind], text)
     worst = min((state for state, n in counts.items() if n), key=ORDER.index, default=None)
     if worst is None:
         return FleetVerdict("idle", "grey", "no GPU")
-    late = _straggles(straggling[0], with_host=len({gpu.read.host for gpu in gpus}) != 1) if straggling else ""
+    late = (
+        _straggles(straggling[0], with_host=len({gpu.read.host for gpu in gpus}) != 1)
+        if straggling
+        else ""
+    )
     if late and worst not in ("busy_not_working", "starved", "lost"):
         return FleetVerdict(worst, "yellow", late, straggles=True)
-    text = f"{late}; " * bool(late) + f"{counts[worst]:,} {_words(worst, [gpu for gpu in gpus if gpu.state == worst])}"
+    text = (
+        f"{late}; " * bool(late)
+        + f"{counts[worst]:,} {_words(worst, [gpu for gpu in gpus if gpu.state == worst])}"
+    )
     rest = [(state, n) for state, n in counts.items() if state != worst]
     most, n = max(rest, key=lambda pair: pair[1], default=(worst, 0))
-    holds_up = next((one for gpu in gpus if (one := late_of_job.get(group_of(gpu.read.job))) is not None), None)
+    holds_up = next(
+        (one for gpu in gpus if (one := late_of_job.get(group_of(gpu.read.job))) is not None), None
+    )
     if not late and holds_up is not None and holds_up.others_wait:
         text += f" (wait for {holds_up.where})"
     elif n:
@@ -90,14 +109,20 @@ def _words(state: FleetState, gpus: Sequence[Gpu]) -> str:
         used_bytes = sum(gpu.read.mem_used_bytes or 0.0 for gpu in gpus)
         return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]
     if state == "unmeasured":
-        lacks = "utilisation" if gpus and all(gpu.read.util_pct is None for gpu in gpus) else "SM activity"
+        lacks = (
+            "utilisation"
+            if gpus and all(gpu.read.util_pct is None for gpu in gpus)
+            else "SM activity"
+        )
         return f"{WORDS[state]}: {lacks} is not exported"
     return WORDS[state]
 
 
 def _straggles(straggler: Straggler, *, with_host: bool) -> str:
     subject = straggler.where if with_host or not straggler.gpu else f"GPU {straggler.gpu}"
-    return f"{subject} {'starves' if straggler.kind == 'starved' else 'straggles'}: {straggler.words}"
+    return (
+        f"{subject} {'starves' if straggler.kind == 'starved' else 'straggles'}: {straggler.words}"
+    )
 
 
 REMEDIES: Mapping[str, str] = {

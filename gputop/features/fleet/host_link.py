@@ -46,15 +46,33 @@ class SshOptions(Struct, frozen=True):
 
     def words(self, *words: str, host: str, far: str) -> list[str]:
         """An ssh command that runs gputop from its usual places on a host."""
-        places = ["gputop", '"$HOME/.local/bin/gputop"', *([shlex.quote(self.gputop)] if self.gputop else ())]
+        places = [
+            "gputop",
+            '"$HOME/.local/bin/gputop"',
+            *([shlex.quote(self.gputop)] if self.gputop else ()),
+        ]
         config = ("-F", self.config) if self.config else ()
-        return ["ssh", *words, *config, "--", host, f"sh -c {shlex.quote(_FAR.format(' '.join(places), far))}"]
+        return [
+            "ssh",
+            *words,
+            *config,
+            "--",
+            host,
+            f"sh -c {shlex.quote(_FAR.format(' '.join(places), far))}",
+        ]
 
 
 def ssh_words(host: str, options: SshOptions) -> list[str]:
     """The ssh command that gives a host's pages: the user's configuration, no questions."""
-    settings = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "ControlMaster=no", "ServerAliveInterval=5")
-    return options.words("-T", *(word for one in settings for word in ("-o", one)), host=host, far=_PAGES)
+    settings = (
+        "BatchMode=yes",
+        f"ConnectTimeout={CONNECT_S}",
+        "ControlMaster=no",
+        "ServerAliveInterval=5",
+    )
+    return options.words(
+        "-T", *(word for one in settings for word in ("-o", one)), host=host, far=_PAGES
+    )
 
 
 def own_screen(host: str, options: SshOptions) -> list[str]:
@@ -152,7 +170,9 @@ class _Talk:
     def __init__(self, child: Child, link: HostLink) -> None:
         self._child, self._link = child, link
         assert child.stdin is not None and child.stdout is not None and child.stderr is not None
-        self._in, self._out, self._err = (pipe.fileno() for pipe in (child.stdin, child.stdout, child.stderr))
+        self._in, self._out, self._err = (
+            pipe.fileno() for pipe in (child.stdin, child.stdout, child.stderr)
+        )
         os.set_blocking(self._in, False)
         self._text = bytearray()
         self._errors = b""
@@ -210,9 +230,15 @@ class _Talk:
         """Why it ended, and what helps."""
         with suppress(Exception):
             self._child.wait(1.0)
-        while select.select([self._err], [], [], 0.0)[0] and (piece := os.read(self._err, MOST_WORDS)):
+        while select.select([self._err], [], [], 0.0)[0] and (
+            piece := os.read(self._err, MOST_WORDS)
+        ):
             self._errors = (self._errors + piece)[-MOST_WORDS:]
-        text, status, host = self._errors.decode(errors="replace"), self._child.returncode, self._link.host
+        text, status, host = (
+            self._errors.decode(errors="replace"),
+            self._child.returncode,
+            self._link.host,
+        )
         self._link.is_refused = "Permission denied" in text
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         reasons = (

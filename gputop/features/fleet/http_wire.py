@@ -55,7 +55,9 @@ class Reply(Struct, frozen=True):
 class Wire:
     """Kept connections to one address. ``fetch`` may be called from several threads."""
 
-    def __init__(self, url: str, ca: str | None = None, *, connections: int, most_bytes: int) -> None:
+    def __init__(
+        self, url: str, ca: str | None = None, *, connections: int, most_bytes: int
+    ) -> None:
         """Raises OSError or ssl.SSLError for a ``ca`` file without certificates, UsageError without httpcore."""
         if httpcore is None:
             raise UsageError(f"the fleet's client needs httpcore: {install('fleet')}")
@@ -72,7 +74,9 @@ class Wire:
             else httpcore.HTTPProxy(proxy_url=proxy[0], proxy_auth=proxy[1], **limits)
         )
 
-    def fetch(self, method: str, url: str, headers: Mapping[str, str], body: bytes, limit_s: float) -> Reply:
+    def fetch(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, limit_s: float
+    ) -> Reply:
         """Fetch a whole answer within ``limit_s``. Raises WireError.
 
         An answer that takes longer ends all others with it.
@@ -82,17 +86,33 @@ class Wire:
         watchdog = threading.Timer(limit_s, self._pool.close)
         watchdog.daemon = True
         watchdog.start()
-        waits = {"connect": min(CONNECT_S, limit_s), "read": limit_s, "write": limit_s, "pool": limit_s}
+        waits = {
+            "connect": min(CONNECT_S, limit_s),
+            "read": limit_s,
+            "write": limit_s,
+            "pool": limit_s,
+        }
         sent = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
         try:
             with self._pool.stream(
                 method, url, headers=sent, content=body or None, extensions={"timeout": waits}
             ) as response:
-                received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+                received = {
+                    name.decode("latin-1").lower(): value.decode("latin-1")
+                    for name, value in response.headers
+                }
                 is_packed = received.get("content-encoding", "").strip().lower() == "gzip"
-                return Reply(response.status, received, self._whole(response.iter_stream(), is_packed))
-        except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError,
-                RuntimeError) as error:  # fmt: skip
+                return Reply(
+                    response.status, received, self._whole(response.iter_stream(), is_packed)
+                )
+        except (
+            httpcore.TimeoutException,
+            httpcore.NetworkError,
+            httpcore.ProtocolError,
+            httpcore.ProxyError,
+            OSError,
+            RuntimeError,
+        ) as error:
             if isinstance(error, httpcore.TimeoutException) or monotonic() >= end:
                 raise LateError("no answer in time") from None
             raise WireError(self._words_of(error)) from None
@@ -109,7 +129,11 @@ class Wire:
         whole = bytearray()
         try:
             for part in parts:
-                whole += part if unpacker is None else unpacker.decompress(part, self._most_bytes + 1 - len(whole))
+                whole += (
+                    part
+                    if unpacker is None
+                    else unpacker.decompress(part, self._most_bytes + 1 - len(whole))
+                )
                 if len(whole) > self._most_bytes:
                     raise WireError(f"an answer of more than {self._most_bytes >> 20} MiB")
         except zlib.error:
@@ -150,6 +174,8 @@ def proxy_of(url: str) -> tuple[str, tuple[str, str] | None] | None:
     except ValueError:
         proxy, port = urlsplit(""), 0
     if proxy.scheme not in ("http", "https") or not proxy.hostname:
-        raise UsageError("HTTPS_PROXY must be http://HOST:PORT or https://HOST:PORT; NO_PROXY leaves hosts out")
+        raise UsageError(
+            "HTTPS_PROXY must be http://HOST:PORT or https://HOST:PORT; NO_PROXY leaves hosts out"
+        )
     user = (unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None
     return f"{proxy.scheme}://{proxy.hostname}:{port}", user

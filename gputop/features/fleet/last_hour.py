@@ -20,9 +20,24 @@ from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.thresholds import SURELY_BUSY_UTIL
 from gputop.diagnosis.types import State
 from gputop.features.fleet import queries, state_rules
-from gputop.features.fleet.decode_labels import GpuIdentity, Labels, SeriesKey, gpu_of, identity_of, owner_of
+from gputop.features.fleet.decode_labels import (
+    GpuIdentity,
+    Labels,
+    SeriesKey,
+    gpu_of,
+    identity_of,
+    owner_of,
+)
 from gputop.features.fleet.decode_values import STATES_BY_NAME, first_owner, unit_factors
-from gputop.features.fleet.engine import Engine, FleetAnswers, LabelCache, PromQuery, SeriesRow, labels_of, values
+from gputop.features.fleet.engine import (
+    Engine,
+    FleetAnswers,
+    LabelCache,
+    PromQuery,
+    SeriesRow,
+    labels_of,
+    values,
+)
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, PERCENT_SLACK
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -98,8 +113,13 @@ class HourReader:
         hour, every_s = self._by_rules(end, names), RULES_EVERY_S
         if hour is not None and not hour.span_s:
             every_s, gpus = SAMPLES_EVERY_S, len(inventory.identities)
-            note = f"the last hour of {count(gpus, 'GPU')} takes the rules of `gputop fleet deploy`: load them"
-            hour = LastHour(note=note) if gpus > MOST_GPUS else read_hour(self._engine, inventory, end)
+            note = (
+                f"the last hour of {count(gpus, 'GPU')} takes the rules of `gputop fleet deploy`: "
+                "load them"
+            )
+            hour = (
+                LastHour(note=note) if gpus > MOST_GPUS else read_hour(self._engine, inventory, end)
+            )
         if hour is not None:
             self._end, self._hour, self._every_s = end, hour, every_s
         return hour
@@ -107,13 +127,17 @@ class HourReader:
     def _by_rules(self, end: float, names: HostNames) -> LastHour | None:
         select = self._engine.select
         # Minutes in which the rules recorded GPUs, whether or not these lost any time.
-        minutes = f"max({over_minutes('count_over_time', selector(state_rules.HOST_ADDRESS, select))})"
+        minutes = (
+            f"max({over_minutes('count_over_time', selector(state_rules.HOST_ADDRESS, select))})"
+        )
         questions = {"lost": lost_hours_of(select), "minutes": minutes}
         answers = self._engine.asked(questions, end)
         if len(answers.rows) < len(questions):
             return None
         self._recorded.turn()
-        recorded = max((value for _, value in values(answers.rows["minutes"], self._recorded)), default=0.0)
+        recorded = max(
+            (value for _, value in values(answers.rows["minutes"], self._recorded)), default=0.0
+        )
         lost = lost_of(list(values(answers.rows["lost"], self._recorded)), names)
         return LastHour(lost, min(HOUR_S, MINUTE_S * recorded), source="rules")
 
@@ -137,14 +161,20 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
         }
     begin = end - (COLUMNS - 1) * MINUTE_S
     steps = {"held": MINUTE_S * HELD_EVERY}
-    return {name: PromQuery(text, end, begin, steps.get(name, MINUTE_S), PATIENCE) for name, text in texts.items()}
+    return {
+        name: PromQuery(text, end, begin, steps.get(name, MINUTE_S), PATIENCE)
+        for name, text in texts.items()
+    }
 
 
 def _held(schema: queries.FleetSchema, name: str) -> str:
     """Memory of idle GPUs that hold some: a short answer."""
     signals = DIALECTS[name].signals
     memory, util = (queries.of_dialect(schema, name, key) for key in ("mem_used_bytes", "util_pct"))
-    held, quiet = HELD_BYTES / signals["mem_used_bytes"].factor, QUIET_UTIL / signals["util_pct"].factor
+    held, quiet = (
+        HELD_BYTES / signals["mem_used_bytes"].factor,
+        QUIET_UTIL / signals["util_pct"].factor,
+    )
     return f"(({memory}) >= {held:.0f}) and (({util}) < {quiet:g})"
 
 
@@ -161,10 +191,15 @@ def read_hour(engine: Engine, inventory: FleetInventory, end: float) -> LastHour
         for column, (job, user), state, share in _judged_minutes(hour):
             sampled.add(column)
             if share > 0.0:
-                lost[identity.host, identity.gpu, job, user, state] += share * identity.share / MINUTES
+                lost[identity.host, identity.gpu, job, user, state] += (
+                    share * identity.share / MINUTES
+                )
     jobs = with_schedulers([job for _, _, job, _, _ in lost])
     rows = zip(lost.items(), jobs, strict=True)
-    found = [Lost(host, gpu, job, user, state, hours) for ((host, gpu, _, user, state), hours), job in rows]
+    found = [
+        Lost(host, gpu, job, user, state, hours)
+        for ((host, gpu, _, user, state), hours), job in rows
+    ]
     return LastHour(found, MINUTE_S * len(sampled), source="samples")
 
 
@@ -203,7 +238,11 @@ class _SampledHour:
         """
         for gpu, labels, points in self._percents(answers.rows_of("util"), "util_pct"):
             if (hour := self._hour(gpu, labels)) is not None:
-                owner = hour.owned(labels, self._inventory.exporters) if DIALECTS[gpu.dialect].job else _NOBODY
+                owner = (
+                    hour.owned(labels, self._inventory.exporters)
+                    if DIALECTS[gpu.dialect].job
+                    else _NOBODY
+                )
                 for column, value in points:
                     hour.util[column], hour.owners[column] = value, owner
         for gpu, _, points in self._percents(answers.rows_of("sm"), "sm_active_pct"):
@@ -223,16 +262,23 @@ class _SampledHour:
             hour.pods[column] = first_owner(hour.pods.get(column, _NOBODY), hour.owned(labels))
         return self._hours.values()
 
-    def _minutes(self, rows: Iterable[SeriesRow], dialect: str = "") -> Iterator[tuple[_GpuHour, Labels, int, float]]:
+    def _minutes(
+        self, rows: Iterable[SeriesRow], dialect: str = ""
+    ) -> Iterator[tuple[_GpuHour, Labels, int, float]]:
         """Yield GPU, labels, minute and value of other series, of GPUs that are known."""
         for row in rows:
             labels = labels_of(row.metric)
-            gpu = gpu_of({**labels, queries.DIALECT_LABEL: dialect} if dialect else labels, self._inventory.schema)
+            gpu = gpu_of(
+                {**labels, queries.DIALECT_LABEL: dialect} if dialect else labels,
+                self._inventory.schema,
+            )
             if gpu is not None and (hour := self._hour(gpu)) is not None:
                 for column, value in self._points(row):
                     yield hour, labels, column, value
 
-    def _percents(self, rows: Iterable[SeriesRow], key: str) -> list[tuple[SeriesKey, Labels, list[tuple[int, float]]]]:
+    def _percents(
+        self, rows: Iterable[SeriesRow], key: str
+    ) -> list[tuple[SeriesKey, Labels, list[tuple[int, float]]]]:
         """Series with points in percent, in the order of overwriting."""
         found = []
         highest: dict[SeriesKey, float] = defaultdict(float)
@@ -241,22 +287,39 @@ class _SampledHour:
             if points and (gpu := gpu_of(labels, self._inventory.schema)) is not None:
                 found.append((gpu, labels, points))
                 highest[gpu] = max(highest[gpu], max(value for _, value in points))
-        factor_of, rank = unit_factors(highest, key), {name: place for place, name in enumerate(DIALECTS)}
+        factor_of, rank = (
+            unit_factors(highest, key),
+            {name: place for place, name in enumerate(DIALECTS)},
+        )
         found.sort(key=lambda series: (-rank[series[0].dialect], series[2][0][0]))
         percents: list[tuple[SeriesKey, Labels, list[tuple[int, float]]]] = []
         for gpu, labels, points in found:
             factor = factor_of(gpu)
             most = (100.0 + PERCENT_SLACK) / factor
-            percents.append((gpu, labels, [(at, min(100.0, value * factor)) for at, value in points if value <= most]))
+            percents.append(
+                (
+                    gpu,
+                    labels,
+                    [(at, min(100.0, value * factor)) for at, value in points if value <= most],
+                )
+            )
         return percents
 
     def _points(self, row: SeriesRow, below: float = inf) -> list[tuple[int, float]]:
         """Minutes and values of a series; without negative values and NaN."""
         try:
-            numbers = [(int((t - self._begin) // MINUTE_S), float(text)) for t, text in row.points()]
+            numbers = [
+                (int((t - self._begin) // MINUTE_S), float(text)) for t, text in row.points()
+            ]
         except ValueError:
-            raise FleetError("an answer with values that are no numbers: is this Prometheus' address?") from None
-        return [(column, value) for column, value in numbers if 0 <= column < COLUMNS and 0.0 <= value < below]
+            raise FleetError(
+                "an answer with values that are no numbers: is this Prometheus' address?"
+            ) from None
+        return [
+            (column, value)
+            for column, value in numbers
+            if 0 <= column < COLUMNS and 0.0 <= value < below
+        ]
 
     def _hour(self, gpu: SeriesKey, labels: Labels | None = None) -> _GpuHour | None:
         """The minutes of a GPU; None for an unknown or split one.
@@ -268,8 +331,14 @@ class _SampledHour:
         inventory = self._inventory
         identity = inventory.identities.get(gpu)
         if identity is None and labels is not None:
-            identity = identity_of(labels, gpu.dialect, inventory.schema, inventory.host_names, inventory.exporters)
-            identity = None if not identity.mig and (identity.cluster, identity.uuid) in self._split else identity
+            identity = identity_of(
+                labels, gpu.dialect, inventory.schema, inventory.host_names, inventory.exporters
+            )
+            identity = (
+                None
+                if not identity.mig and (identity.cluster, identity.uuid) in self._split
+                else identity
+            )
         if identity is None:
             return None
         hour = self._by_key[gpu] = self._hours.setdefault(identity.id, _GpuHour(identity))
@@ -289,9 +358,13 @@ def _judged_minutes(hour: _GpuHour) -> Iterator[tuple[int, Owner, GpuState, floa
         if column < WINDOW - 1 or (isnan(util) and own is None):
             continue
         if own is not None:
-            state: GpuState = "allocated_unused" if own == "idle" and owner[0] and not process[0] else own
+            state: GpuState = (
+                "allocated_unused" if own == "idle" and owner[0] and not process[0] else own
+            )
         else:
-            state = _state_of_window(hour, max(since, column - WINDOW + 1), column + 1, has_job=bool(owner[0]))
+            state = _state_of_window(
+                hour, max(since, column - WINDOW + 1), column + 1, has_job=bool(owner[0])
+            )
         share = lost_hours(state, None if isnan(util) else util, 1.0)
         counted_s = hour.counted_s[column] - hour.counted_s[column - 1]
         if own is not None and counted_s >= 0.0:
@@ -304,7 +377,9 @@ def _state_of_window(hour: _GpuHour, begin: int, end: int, *, has_job: bool) -> 
 
     The last one has a value of utilisation. By half percents: thousands of minutes then share one judgement.
     """
-    utils, sms = ([value for value in line[begin:end] if value == value] for line in (hour.util, hour.sm))
+    utils, sms = (
+        [value for value in line[begin:end] if value == value] for line in (hour.util, hour.sm)
+    )
     util, sm = sum(utils) / len(utils), sum(sms) / len(sms) if sms else None
     is_quiet = util < SURELY_BUSY_UTIL and _percentile95(utils) < QUIET_UTIL
     halves = int(2.0 * util) / 2.0, None if sm is None else int(2.0 * sm) / 2.0
@@ -322,7 +397,15 @@ def _percentile95(values: list[float]) -> float:
 def _state(util: float, sm: float | None, is_quiet: bool, holds: bool, has_job: bool) -> GpuState:
     """The state of a GPU by the function that judges the present."""
     held_bytes, job = HELD_BYTES if holds else 0.0, _SOME_JOB if has_job else NO_JOB
-    return judged(GpuReading(
-        "", "", util_pct=util, sm_active_pct=sm, mem_used_bytes=held_bytes, is_quiet=is_quiet, job=job,
-        is_allocated=has_job,
-    ))[0]  # fmt: skip
+    return judged(
+        GpuReading(
+            "",
+            "",
+            util_pct=util,
+            sm_active_pct=sm,
+            mem_used_bytes=held_bytes,
+            is_quiet=is_quiet,
+            job=job,
+            is_allocated=has_job,
+        )
+    )[0]

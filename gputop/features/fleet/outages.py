@@ -38,7 +38,9 @@ def marked_places(
 
     Of several values of an address the greatest counts.
     """
-    marked: dict[str, dict[Place, float]] = {mark: {} for mark in (queries.UP, queries.LATE, queries.DEAD, queries.AGE)}
+    marked: dict[str, dict[Place, float]] = {
+        mark: {} for mark in (queries.UP, queries.LATE, queries.DEAD, queries.AGE)
+    }
     alerts = []
     for row, value in rows:
         if (of_mark := marked.get(row.get(queries.DIALECT_LABEL, ""))) is not None:
@@ -46,7 +48,9 @@ def marked_places(
             of_mark[where] = max(value, of_mark.get(where, value))
         elif name := row.get("alertname"):
             labels = {
-                clean_text(key): clean_text(value) for key, value in sorted(row.items()) if key not in _NO_SUBJECT
+                clean_text(key): clean_text(value)
+                for key, value in sorted(row.items())
+                if key not in _NO_SUBJECT
             }
             severity = clean_text(row.get("severity", ""))
             alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
@@ -72,7 +76,9 @@ class HostOutages:
         """Read an answer to ``queries.marks``."""
         marks = values(answers.rows_of("marks"), self.labels)
         self._marks, self.alerts = marked_places(marks, self._inventory.schema.place)
-        if ages := {place: seen for place, seen in self._marks[queries.AGE].items() if abs(t - seen) < DAY_S}:
+        if ages := {
+            place: seen for place, seen in self._marks[queries.AGE].items() if abs(t - seen) < DAY_S
+        }:
             self._ages = ages
             self._last_seen.update(ages)
 
@@ -86,7 +92,9 @@ class HostOutages:
         In a pause most GPUs that had a value have none, though nothing says that their hosts are down.
         """
         up = self._marks.get(queries.UP, {})
-        explained = {place for mark in (queries.LATE, queries.DEAD) for place in self._marks.get(mark, {})}
+        explained = {
+            place for mark in (queries.LATE, queries.DEAD) for place in self._marks.get(mark, {})
+        }
         explained |= {place for place, value in up.items() if value == 0.0}
         identities = self._inventory.identities
         without = [identities[key].place for key in before if key not in now and key in identities]
@@ -96,7 +104,10 @@ class HostOutages:
         self._gap_since = t if self._gap_since is None else self._gap_since
         if t - self._gap_since > LONGEST_GAP_S:
             return ""
-        return f"the engine has values of {len(now)} of {len(before)} GPUs: it may have paused; the last ones stay"
+        return (
+            f"the engine has values of {len(now)} of {len(before)} GPUs: it may have paused; the "
+            "last ones stay"
+        )
 
     def hosts_down(self, measured: Collection[Place], t: float) -> dict[str, Down]:
         """Hosts on which no exporter answers; forgets removed hosts.
@@ -109,7 +120,11 @@ class HostOutages:
         for place, host in named.items():
             absent = down.get(place)
             # Of two exporters on a host the one whose driver is late says more than the one that is silent.
-            if absent is not None and host not in alive and (host not in found or absent.kind == "late"):
+            if (
+                absent is not None
+                and host not in alive
+                and (host not in found or absent.kind == "late")
+            ):
                 found[host] = absent
         self._remove(down, t)
         return found
@@ -131,9 +146,13 @@ class HostOutages:
 
         None as reason: nothing lists the address any more.
         """
-        up, late, dead = (self._marks.get(mark, {}) for mark in (queries.UP, queries.LATE, queries.DEAD))
+        up, late, dead = (
+            self._marks.get(mark, {}) for mark in (queries.UP, queries.LATE, queries.DEAD)
+        )
         places = self._places()
-        self._last_seen = {place: seen for place, seen in self._last_seen.items() if place in places}
+        self._last_seen = {
+            place: seen for place, seen in self._last_seen.items() if place in places
+        }
         newest = max(self._ages.values(), default=t)
         oldest = max(LEAST_SILENCE_S, 4 * self._inventory.schema.scrape_s)
         down: dict[Place, Down | None] = {}
@@ -145,7 +164,9 @@ class HostOutages:
                 since = late[place] if 0.0 < late[place] < DAY_S else since
                 down[place] = Down(since, LATE_DRIVER, "late")
             elif place in dead:
-                down[place] = Down(dead[place], "nobody writes its file any more: the exporter has ended")
+                down[place] = Down(
+                    dead[place], "nobody writes its file any more: the exporter has ended"
+                )
             elif up:
                 if place not in up and place not in measured:
                     down[place] = None
@@ -159,13 +180,27 @@ class HostOutages:
     def _remove(self, down: Mapping[Place, Down | None], t: float) -> None:
         """Count the GPUs of hosts that nothing lists any more, and forget the GPUs."""
         identities = self._inventory.identities
-        listed = {identity.host for identity in identities.values() if down.get(identity.place, identity) is not None}
+        listed = {
+            identity.host
+            for identity in identities.values()
+            if down.get(identity.place, identity) is not None
+        }
         removed: dict[str, dict[SeriesKey, GpuIdentity]] = defaultdict(dict)
         for key, identity in identities.items():
             if identity.host not in listed:
                 removed[identity.host][key] = identity
         for host, members in removed.items():
-            seen = [self._last_seen[of.place] for of in members.values() if of.place in self._last_seen]
-            self._removed[host] = len({of.uuid or of.gpu for of in members.values()}), max(seen, default=None), t
+            seen = [
+                self._last_seen[of.place] for of in members.values() if of.place in self._last_seen
+            ]
+            self._removed[host] = (
+                len({of.uuid or of.gpu for of in members.values()}),
+                max(seen, default=None),
+                t,
+            )
             self._inventory.dismiss(members)
-        self._removed = {host: of for host, of in self._removed.items() if host not in listed and t - of[2] <= DAY_S}
+        self._removed = {
+            host: of
+            for host, of in self._removed.items()
+            if host not in listed and t - of[2] <= DAY_S
+        }

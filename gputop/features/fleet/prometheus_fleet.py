@@ -90,7 +90,11 @@ class PrometheusFleet(FleetSource):
     @property
     def interval_s(self) -> float:  # type: ignore[override]
         """Seconds between refreshes: a scrape, or none after the first."""
-        return AT_ONCE_S if self._is_looking_back else max(LEAST_INTERVAL_S, self._inventory.schema.scrape_s)
+        return (
+            AT_ONCE_S
+            if self._is_looking_back
+            else max(LEAST_INTERVAL_S, self._inventory.schema.scrape_s)
+        )
 
     @property
     def _is_looking_back(self) -> bool:
@@ -108,7 +112,10 @@ class PrometheusFleet(FleetSource):
         self._engine.client.begin()
         if at != self._past:
             self._past, self._refreshes = at, 0
-            self._present, self._records = FleetReader(self._engine, self._inventory), RecordedHosts(self._engine)
+            self._present, self._records = (
+                FleetReader(self._engine, self._inventory),
+                RecordedHosts(self._engine),
+            )
             self._parts, self._part_of, self._gpus = {}, {}, ()
         if self._most_gpus is not None and self._refreshes % SIZE_EVERY == 0:
             with suppress(FleetError):
@@ -116,7 +123,9 @@ class PrometheusFleet(FleetSource):
         reading = self._records.ask(at, self.source, self._clock()) if self._is_large else None
         # Without shares the rules are not evaluated any more.
         self._is_large = reading is not None and bool(reading.shares)
-        reading = replace(reading, gpus=self._gpus) if reading and self._is_large else self._every_gpu(at)
+        reading = (
+            replace(reading, gpus=self._gpus) if reading and self._is_large else self._every_gpu(at)
+        )
         self._refreshes += 1
         return with_hour(reading, self._hour.known(reading.t))
 
@@ -124,7 +133,11 @@ class PrometheusFleet(FleetSource):
         inventory, problems = self._inventory, []
         if not inventory.schema.names or self._refreshes % DISCOVERY_EVERY == 0:
             inventory.discover(at)
-        if not inventory.identities or self._refreshes % IDENTITIES_EVERY == 0 or self._is_looking_back:
+        if (
+            not inventory.identities
+            or self._refreshes % IDENTITIES_EVERY == 0
+            or self._is_looking_back
+        ):
             looks_back = self._keeps_past and self._refreshes == self._looks_back_at
             problems += inventory.identify(at, self._clock(), looks_back=looks_back)
             if self._is_looking_back and not looks_back:
@@ -138,8 +151,13 @@ class PrometheusFleet(FleetSource):
             side = "ahead of" if ahead > 0 else "behind"
             problems.append(f"the engine's clock is {abs(ahead):.0f} s {side} this machine's")
         if self._most_gpus is not None and (n := len(reading.gpus)) > self._most_gpus:
-            problems.append(f"{n:,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read")
-        return replace(reading, problems=tuple(dict.fromkeys((*reading.problems, *problems, *inventory.notes()))))
+            problems.append(
+                f"{n:,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read"
+            )
+        return replace(
+            reading,
+            problems=tuple(dict.fromkeys((*reading.problems, *problems, *inventory.notes()))),
+        )
 
     def hour(self, t: float) -> LastHour | None:
         """The GPU time lost in the hour before ``t``; None if unanswered."""
@@ -183,8 +201,14 @@ class PrometheusFleet(FleetSource):
                 self._part_of[host] = self._narrowed(hosts)
                 self._part_of[host].ask(self._past)
         inventory = (self._part_of.get(host, self) if self._is_large else self)._inventory
-        instances = {identity.instance for identity in inventory.identities.values() if identity.host == host}
-        return (inventory, replace(inventory.schema, select=self._within(instances))) if instances else None
+        instances = {
+            identity.instance for identity in inventory.identities.values() if identity.host == host
+        }
+        return (
+            (inventory, replace(inventory.schema, select=self._within(instances)))
+            if instances
+            else None
+        )
 
     def history(self, host: str, t: float) -> History:
         self._engine.client.begin()
@@ -193,9 +217,15 @@ class PrometheusFleet(FleetSource):
         inventory, schema = asked_for
         step_s = HOUR_S / MINUTES
         width_s = max(step_s, 2 * schema.scrape_s)
-        texts = {key: queries.metric(schema, key, lambda series: over("avg_over_time", series, width_s))
-                 for key in MEANS}  # fmt: skip
-        questions = {key: PromQuery(text, t, t - HOUR_S + step_s, step_s) for key, text in texts.items() if text}
+        texts = {
+            key: queries.metric(schema, key, lambda series: over("avg_over_time", series, width_s))
+            for key in MEANS
+        }
+        questions = {
+            key: PromQuery(text, t, t - HOUR_S + step_s, step_s)
+            for key, text in texts.items()
+            if text
+        }
         answers = self._engine.asked(questions, needs=questions)
         lines: dict[str, tuple[list[float | None], ...]] = {}
         for place, key in enumerate(MEANS):
@@ -217,11 +247,15 @@ class PrometheusFleet(FleetSource):
         if (asked_for := self._asked_for(host)) is None:
             return {}
         inventory, schema = asked_for
-        answers = self._engine.asked({key: queries.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS)
+        answers = self._engine.asked(
+            {key: queries.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS
+        )
         by_gpu: dict[str, dict[str, float]] = defaultdict(dict)
         for key in answers.rows:
             for gpu, value in in_units(values(answers.rows_of(key), inventory.gpus), key).items():
-                if (identity := inventory.identities.get(gpu)) is not None and identity.host == host:
+                if (
+                    identity := inventory.identities.get(gpu)
+                ) is not None and identity.host == host:
                     by_gpu[identity.gpu].setdefault(key, value)
         return by_gpu
 

@@ -15,7 +15,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.features.fleet.exporter_names import BLANK, DIALECTS, MOMENT_KEYS, POD_RANK, RATIO_LIMIT, Dialect
+from gputop.features.fleet.exporter_names import (
+    BLANK,
+    DIALECTS,
+    MOMENT_KEYS,
+    POD_RANK,
+    RATIO_LIMIT,
+    Dialect,
+)
 from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S
 from gputop.model.prometheus_names import gpu_series
 
@@ -105,7 +112,9 @@ SIGNALS: Mapping[str, str] = MappingProxyType({
 ENGINE = SIGNALS["engine"]
 MEANS: Mapping[str, str] = MappingProxyType({word: f"gputop:gpu:{word}" for word in ("util", "sm")})
 """Signals whose means over the window of a state are recorded, by name: a state alone names them a dozen times."""
-_BASE: Mapping[str, float] = MappingProxyType({series.key: series.divisor for series in gpu_series()})
+_BASE: Mapping[str, float] = MappingProxyType(
+    {series.key: series.divisor for series in gpu_series()}
+)
 """The catalogue's unit in base units, by key."""
 
 
@@ -226,7 +235,10 @@ class Scope(Struct, frozen=True):
         """
         if self.uses_records:
             return self.record(job_mean(word, seconds))
-        mean, whole = ("avg_over_time", seconds or self.least_s), self.whole if seconds is None else ()
+        mean, whole = (
+            ("avg_over_time", seconds or self.least_s),
+            self.whole if seconds is None else (),
+        )
         if self.is_own:
             pods = self.series("gputop_job_info", 'job_id=""', 'k8s_pod_uid!=""', *whole)
             infos = (
@@ -244,28 +256,50 @@ class Scope(Struct, frozen=True):
         )
         return max_by(("workload", *self.labels), union(parts))
 
-    def _measured(self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str) -> str:
+    def _measured(
+        self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str
+    ) -> str:
         """A signal in base units, all labels kept."""
         if word == "util":
-            of_whole = self._as_exported("util", (*self.whole, *matchers), function, seconds, *arguments)
-            of_instances = self._as_exported("engine", (*self.instances, *matchers), function, seconds, *arguments)
+            of_whole = self._as_exported(
+                "util", (*self.whole, *matchers), function, seconds, *arguments
+            )
+            of_instances = self._as_exported(
+                "engine", (*self.instances, *matchers), function, seconds, *arguments
+            )
             return f"({of_whole} or {of_instances})"
         return self._as_exported(word, matchers, function, seconds, *arguments)
 
-    def _as_exported(self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str) -> str:
+    def _as_exported(
+        self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str
+    ) -> str:
         key = SIGNALS[word]
         signal = self.dialect.signals[key]
-        parts = [self.exported(key, *matchers), *([self.series(signal.plus, *matchers)] if signal.plus else ())]
-        value = " + ".join(self.over(function, part, seconds, *arguments) if function else part for part in parts)
+        parts = [
+            self.exported(key, *matchers),
+            *([self.series(signal.plus, *matchers)] if signal.plus else ()),
+        ]
+        value = " + ".join(
+            self.over(function, part, seconds, *arguments) if function else part for part in parts
+        )
         if signal.plus:
             value = f"({value})"
         if signal.doubtful:
             # Percent under a ratio's name, as DCGM up to 4.6 has it: the highest of all values tells.
-            return f"{value} / (1 + 99 * scalar(max({self.series(signal.name)}) > bool {RATIO_LIMIT:g}))"
+            return (
+                f"{value} / (1 + 99 * scalar(max({self.series(signal.name)}) > bool "
+                f"{RATIO_LIMIT:g}))"
+            )
         if not self.is_own and key != "energy_j" and function not in ("rate", "increase"):
             value = f"({value} < {BLANK:g})"
         factor = base_factor(self.dialect, key)
-        times = "" if factor == 1.0 else f" / {1.0 / factor:.10g}" if factor < 1.0 else f" * {factor:.10g}"
+        times = (
+            ""
+            if factor == 1.0
+            else f" / {1.0 / factor:.10g}"
+            if factor < 1.0
+            else f" * {factor:.10g}"
+        )
         return value + times
 
 
@@ -302,8 +336,13 @@ The file's own time is compared with itself: a node's clock may be wrong."""
 
 def unwritten(q: Scope, scrape_s: float = 0.0) -> str:
     """How long ago files were written that are no longer renewed, in seconds."""
-    stamp, silent_s = q.series("gputop_last_sample_timestamp_seconds"), max(DEAD_S, DEAD_SCRAPES * scrape_s)
-    newest, oldest, samples = (q.over(f"{function}_over_time", stamp, silent_s) for function in ("max", "min", "count"))
+    stamp, silent_s = (
+        q.series("gputop_last_sample_timestamp_seconds"),
+        max(DEAD_S, DEAD_SCRAPES * scrape_s),
+    )
+    newest, oldest, samples = (
+        q.over(f"{function}_over_time", stamp, silent_s) for function in ("max", "min", "count")
+    )
     return (
         f"(time() - {stamp}) and on (instance) ({q.series('gputop_up')} == 1) and on (instance) "
         f"({newest} == {oldest}) and on (instance) ({samples} >= {DEAD_SCRAPES - 1})"

@@ -15,7 +15,17 @@ from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
-from gputop.features.fleet.promql import ENGINE, Scope, max_by, mean_seconds, over, selector, union, unwritten, window
+from gputop.features.fleet.promql import (
+    ENGINE,
+    Scope,
+    max_by,
+    mean_seconds,
+    over,
+    selector,
+    union,
+    unwritten,
+    window,
+)
 
 DIALECT_LABEL = "gputop_names"
 """Label that carries a mark: the dialect of a series, or one of these:"""
@@ -136,13 +146,17 @@ def identities(schema: FleetSchema) -> str:
         if q.is_own:
             share = q.series("gputop_gpu_share")
             parts.append(marked(q.per_gpu(f"{share} > 0", "parent"), name))
-            known = f"(({now} or {q.series('gputop_gpu_info')}) unless {_same(dialect)} ({share} == 0))"
+            known = (
+                f"(({now} or {q.series('gputop_gpu_info')}) unless {_same(dialect)} ({share} == 0))"
+            )
             hosts = over("last_over_time", q.series("gputop_host_info"), LAST_SEEN_S)
             parts.append(marked(max_by(("instance", *CLUSTER_LABELS, "hostname"), hosts), HOST))
         parts.append(marked(q.per_gpu(known), name))
         if dialect.job:
             scraped = q.series("up", 'pod!=""')
-            parts.append(marked(f"max by (pod) ({scraped} and on (instance) ({union(utils)}))", EXPORTER))
+            parts.append(
+                marked(f"max by (pod) ({scraped} and on (instance) ({union(utils)}))", EXPORTER)
+            )
     return union(parts)
 
 
@@ -161,7 +175,12 @@ def removed(schema: FleetSchema) -> str:
         if q.is_own:
             counted = q.series("gputop_gpu_state_seconds_total", state="working")
             past.append(f"({counted} unless {_same(dialect)} {q.series('gputop_gpu_share')})")
-        parts.append(marked(q.per_gpu(f"({union(past)}) unless {_same(dialect)} ({union(utils)})"), f"{name}{GONE}"))
+        parts.append(
+            marked(
+                q.per_gpu(f"({union(past)}) unless {_same(dialect)} ({union(utils)})"),
+                f"{name}{GONE}",
+            )
+        )
     return union(parts)
 
 
@@ -180,10 +199,14 @@ def metric(schema: FleetSchema, key: str, wrap: Wrap = str, *, by: Iterable[str]
 
     Values are as exported. ``by`` are further labels to keep, of those that a dialect has.
     """
-    return union(of_dialect(schema, name, key, wrap, by) for name in DIALECTS if name in schema.labels)
+    return union(
+        of_dialect(schema, name, key, wrap, by) for name in DIALECTS if name in schema.labels
+    )
 
 
-def of_dialect(schema: FleetSchema, name: str, key: str, wrap: Wrap = str, by: Iterable[str] = ()) -> str:
+def of_dialect(
+    schema: FleetSchema, name: str, key: str, wrap: Wrap = str, by: Iterable[str] = ()
+) -> str:
     """One key in one dialect.
 
     Engines of MIG instances are in the unit of utilisation.
@@ -210,7 +233,10 @@ def quiet(schema: FleetSchema) -> str:
         return over("quantile_over_time", series, WINDOW_S, "0.95")
 
     for name in schema.labels:
-        util, inner = DIALECTS[name].signals["util_pct"], of_dialect(schema, name, "util_pct", percentile)
+        util, inner = (
+            DIALECTS[name].signals["util_pct"],
+            of_dialect(schema, name, "util_pct", percentile),
+        )
         # Where it may be percent or a ratio, only the whole answer tells which.
         parts.append(inner if util.doubtful else f"(({inner}) < {QUIET_UTIL / util.factor:g})")
     return union(parts)
@@ -223,21 +249,36 @@ def marks(schema: FleetSchema, *, ages: bool) -> str:
     for.
     """
     utils = [
-        series for name in schema.labels for series in _utils(schema.scope(name))[: 1 + schema.has_instances(name)]
+        series
+        for name in schema.labels
+        for series in _utils(schema.scope(name))[: 1 + schema.has_instances(name)]
     ]
     own = [schema.scope("gputop")] if "gputop" in schema.labels else []
-    jobs = [f"count by (job) ({series})" for series in (*utils, *(q.series("gputop_up") for q in own))]
-    up, of_places = selector("up", schema.select), [(selector("ALERTS", 'alertstate="firing"', schema.select), "")]
+    jobs = [
+        f"count by (job) ({series})" for series in (*utils, *(q.series("gputop_up") for q in own))
+    ]
+    up, of_places = (
+        selector("up", schema.select),
+        [(selector("ALERTS", 'alertstate="firing"', schema.select), "")],
+    )
     if jobs:
         # After a pause of the engine itself there is nothing in that window yet, but a value from before.
         twice = over("max_over_time", up, 2 * schema.scrape_s)
         of_places.append((f"({twice} or {up}) and on (job) ({union(jobs)})", UP))
     for q in own:
-        late, stamp = f"{q.series('gputop_up')} == 0", q.series("gputop_last_sample_timestamp_seconds")
-        of_places += [(f"time() - {stamp} and on (instance) ({late})", LATE), (late, LATE),
-                      (unwritten(q, schema.scrape_s), DEAD)]  # fmt: skip
+        late, stamp = (
+            f"{q.series('gputop_up')} == 0",
+            q.series("gputop_last_sample_timestamp_seconds"),
+        )
+        of_places += [
+            (f"time() - {stamp} and on (instance) ({late})", LATE),
+            (late, LATE),
+            (unwritten(q, schema.scrape_s), DEAD),
+        ]
     of_places += [(f"timestamp({series})", AGE) for series in utils if ages]
-    return union(marked(max_by(schema.place, expr), mark) if mark else expr for expr, mark in of_places)
+    return union(
+        marked(max_by(schema.place, expr), mark) if mark else expr for expr, mark in of_places
+    )
 
 
 def node_facts(schema: FleetSchema) -> str:
@@ -250,12 +291,14 @@ def node_facts(schema: FleetSchema) -> str:
     q = schema.scope("gputop")
     # Ranks that announce no steps have no series.
     ranks = ", ".join(label for label in q.labels if label != "mig")
-    return union([
-        f"({q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1)",
-        f"({q.per_gpu(q.series('gputop_gpu_verdict'), 'verdict')} == 1)",
-        q.per_gpu(q.series("gputop_job_info"), *JOB_LABELS),
-        marked(q.says("gputop_gpu_lost"), LOST),
-        marked(q.per_gpu(q.series("gputop_pod_info"), *POD_LABELS), POD),
-        marked(f"({mean_seconds(q, 'gputop_step_seconds', ranks)})", STEP),
-        marked(f"({mean_seconds(q, 'gputop_step_wait_seconds', ranks)})", STEP_WAIT),
-    ])  # fmt: skip
+    return union(
+        [
+            f"({q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1)",
+            f"({q.per_gpu(q.series('gputop_gpu_verdict'), 'verdict')} == 1)",
+            q.per_gpu(q.series("gputop_job_info"), *JOB_LABELS),
+            marked(q.says("gputop_gpu_lost"), LOST),
+            marked(q.per_gpu(q.series("gputop_pod_info"), *POD_LABELS), POD),
+            marked(f"({mean_seconds(q, 'gputop_step_seconds', ranks)})", STEP),
+            marked(f"({mean_seconds(q, 'gputop_step_wait_seconds', ranks)})", STEP_WAIT),
+        ]
+    )

@@ -21,18 +21,28 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("id", nargs="?", metavar="ID", help="this one only; without it all of them")
     named(command)
-    add("--select", default="", metavar="MATCHERS", help="""only series that match, such as 'cluster="a"'""")
+    add(
+        "--select",
+        default="",
+        metavar="MATCHERS",
+        help="""only series that match, such as 'cluster="a"'""",
+    )
 
 
 def named(command: argparse.ArgumentParser) -> None:
     """Add the option for exporters' names."""
-    text = "names of gputop export (default), of dcgm-exporter 4.9 and newer, or of older ones (legacy)"
+    text = (
+        "names of gputop export (default), of dcgm-exporter 4.9 and newer, or of older ones "
+        "(legacy)"
+    )
     command.add_argument("--names", choices=ALL_NAMES, default="gputop", help=text)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.id is not None and args.id not in QUESTIONS:
-        raise UsageError(f"no query {args.id!r}{nearest(args.id, QUESTIONS)}; `gputop fleet queries` lists them")
+        raise UsageError(
+            f"no query {args.id!r}{nearest(args.id, QUESTIONS)}; `gputop fleet queries` lists them"
+        )
     scope = rule_scope(args.names, checked_select(args.select), price=settings.price or None)
     stdout_is_text(settings)
     if args.id is not None:
@@ -40,7 +50,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     for mode, words in MODES.items():
         sys.stdout.write(f"# {words}\n\n")
-        sys.stdout.writelines(_query_text(query, scope) + "\n" for query in QUESTIONS.values() if query.mode == mode)
+        sys.stdout.writelines(
+            _query_text(query, scope) + "\n" for query in QUESTIONS.values() if query.mode == mode
+        )
     return 0
 
 

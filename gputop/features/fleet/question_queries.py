@@ -17,7 +17,17 @@ from gputop.diagnosis.thresholds import MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import State
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
 from gputop.features.fleet.gpu_state import FLEET_NOT_WORK, GPU_STATES
-from gputop.features.fleet.promql import Scope, any_of, equal, hour_of, marked, mean_seconds, union, unwritten, window
+from gputop.features.fleet.promql import (
+    Scope,
+    any_of,
+    equal,
+    hour_of,
+    marked,
+    mean_seconds,
+    union,
+    unwritten,
+    window,
+)
 from gputop.features.fleet.state_rules import (
     HOST_GPUS,
     IDENTITY,
@@ -58,13 +68,20 @@ def _within_day(q: Scope, record: str) -> str:
 def _own_xids(q: Scope) -> str:
     xids = q.series("gputop_gpu_xid_errors_total")
     risen, first = q.over("increase", xids, _XID_S), f"{xids} unless {xids} offset {window(_XID_S)}"
-    return f"sum by ({q.gpu_labels}, xid) ({risen}) > 0 or sum by ({q.gpu_labels}, xid) ({first}) > 0"
+    return (
+        f"sum by ({q.gpu_labels}, xid) ({risen}) > 0 or sum by ({q.gpu_labels}, xid) ({first}) > 0"
+    )
 
 
 def _dcgm_xid(q: Scope) -> str:
     xid = q.series("DCGM_FI_DEV_XID_ERRORS")
-    changed, now, before = map(q.per_gpu, (q.over("changes", xid, _XID_S), xid, f"{xid} offset {window(_XID_S)}"))
-    return f"{q.per_gpu(f'{xid} > 0')} and on ({q.gpu_labels}) ({changed} > 0 or ({now} unless {before}))"
+    changed, now, before = map(
+        q.per_gpu, (q.over("changes", xid, _XID_S), xid, f"{xid} offset {window(_XID_S)}")
+    )
+    return (
+        f"{q.per_gpu(f'{xid} > 0')} and on ({q.gpu_labels}) ({changed} > 0 or ({now} unless "
+        f"{before}))"
+    )
 
 
 def _throttled(q: Scope) -> str:
@@ -126,7 +143,10 @@ def _own_steps(q: Scope) -> str:
 
 
 def _outlying(steps: str) -> str:
-    return f"({steps}) / on (cluster, job_id) group_left () {_median(steps, 'cluster, job_id')} > {STEP_FACTOR:g}"
+    return (
+        f"({steps}) / on (cluster, job_id) group_left () {_median(steps, 'cluster, job_id')} > "
+        f"{STEP_FACTOR:g}"
+    )
 
 
 def _minutes(q: Scope, *matchers: str, by: str = "cluster", series: str = IN_STATE) -> str:
@@ -137,7 +157,10 @@ def _minutes(q: Scope, *matchers: str, by: str = "cluster", series: str = IN_STA
     """
     minutes = hour_of("sum_over_time", q.record(series, *matchers))
     counts = union(hour_of("count_over_time", q.record(name)) for name in (HOST_GPUS, series))
-    return f"(sum by ({by}) ({minutes}) / on (cluster) group_left () clamp_min(max by (cluster) ({counts}) / 60, 1))"
+    return (
+        f"(sum by ({by}) ({minutes}) / on (cluster) group_left () clamp_min(max by (cluster) "
+        f"({counts}) / 60, 1))"
+    )
 
 
 def _by_job(q: Scope) -> str:

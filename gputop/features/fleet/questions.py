@@ -234,7 +234,9 @@ def _questions() -> Iterator[FleetQuestion]:
     for mode, table in _QUESTIONS.items():
         for id, title, unit, text in table_rows(table):
             meaning, _, advice = text.partition(" → ")
-            yield FleetQuestion(id, mode, title, unit, meaning, advice, *QUERIES[id], _ALERTS.get(id))
+            yield FleetQuestion(
+                id, mode, title, unit, meaning, advice, *QUERIES[id], _ALERTS.get(id)
+            )
 
 
 QUESTIONS: Mapping[str, FleetQuestion] = MappingProxyType({row.id: row for row in _questions()})

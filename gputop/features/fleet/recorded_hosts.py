@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gputop.features.fleet import promql, state_rules
-from gputop.features.fleet.decode_labels import GpuIdentity, Labels, Place, label_text, owner_of, recorded_place
+from gputop.features.fleet.decode_labels import (
+    GpuIdentity,
+    Labels,
+    Place,
+    label_text,
+    owner_of,
+    recorded_place,
+)
 from gputop.features.fleet.engine import Engine, FleetAnswers, LabelCache, values
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, group_of, host_of
 from gputop.features.fleet.fleet_reading import (
@@ -73,7 +80,11 @@ Recorded = tuple[RecordedHost, float]
 
 def recorded_host(labels: Labels) -> RecordedHost:
     """The labels of a recorded series of a host."""
-    quantity: str = labels.get("state") or _STATES.get(labels.get(state_rules.CODE, "")) or labels.get("__name__", "")
+    quantity: str = (
+        labels.get("state")
+        or _STATES.get(labels.get(state_rules.CODE, ""))
+        or labels.get("__name__", "")
+    )
     place, host = recorded_place(labels), label_text(host_of(labels))
     return RecordedHost(labels.get(NAMES_LABEL, ""), place, host, *owner_of(labels), quantity)
 
@@ -84,7 +95,9 @@ class HostNames:
     gputop's exporter names a host; a name in several clusters has its cluster before it.
     """
 
-    def __init__(self, names_by_place: Mapping[Place, str], present: Iterable[RecordedHost]) -> None:
+    def __init__(
+        self, names_by_place: Mapping[Place, str], present: Iterable[RecordedHost]
+    ) -> None:
         self._names_by_place = names_by_place
         clusters: dict[str, set[str]] = defaultdict(set)
         for recorded in present:
@@ -101,11 +114,19 @@ class HostNames:
 
         A job that is known by its number alone takes the name that a scheduler gives that number.
         """
-        jobs = with_schedulers([row.job.within(row.cluster) if self.several else row.job for row, _ in rows])
-        return [(self.name_of(row), job, row.user) for (row, _), job in zip(rows, jobs, strict=True)]
+        jobs = with_schedulers(
+            [row.job.within(row.cluster) if self.several else row.job for row, _ in rows]
+        )
+        return [
+            (self.name_of(row), job, row.user) for (row, _), job in zip(rows, jobs, strict=True)
+        ]
 
     def _plain(self, recorded: RecordedHost) -> str:
-        return self._names_by_place.get(recorded.place, recorded.host) if recorded.place[1] else recorded.host
+        return (
+            self._names_by_place.get(recorded.place, recorded.host)
+            if recorded.place[1]
+            else recorded.host
+        )
 
 
 class NamesAmongGpus(HostNames):
@@ -156,7 +177,10 @@ def _among(places: Collection[Place], addresses: Iterable[Place]) -> set[Place]:
 def _past_addresses(select: str) -> str:
     """The most GPUs of each address at some moments of the last day."""
     series = selector(state_rules.HOST_ADDRESS, select)
-    past = (promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S)
+    past = (
+        promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}")
+        for back_s in LOOKBACKS_S
+    )
     return f"max without (back) ({promql.union(past)})"
 
 
@@ -168,12 +192,14 @@ def _troubles(select: str) -> str:
     """
     by = f"max by ({', '.join(PLACE)})"
     twice = over("max_over_time", selector("up", select), 2 * SCRAPE_S)
-    return promql.union([
-        marked(f"{by} ({twice}) == 0", UP),
-        marked(f"{by} ({selector('gputop_up', select)}) == 0", LATE),
-        marked(f"max(timestamp({selector(state_rules.HOST_ADDRESS, select)}))", AGE),
-        selector("ALERTS", 'alertstate="firing"', select),
-    ])  # fmt: skip
+    return promql.union(
+        [
+            marked(f"{by} ({twice}) == 0", UP),
+            marked(f"{by} ({selector('gputop_up', select)}) == 0", LATE),
+            marked(f"max(timestamp({selector(state_rules.HOST_ADDRESS, select)}))", AGE),
+            selector("ALERTS", 'alertstate="firing"', select),
+        ]
+    )
 
 
 def _answering(instances: Sequence[str], select: str) -> str:
@@ -192,7 +218,12 @@ class RecordedHosts:
         self._recorded: LabelCache[RecordedHost] = LabelCache(recorded_host)
         self._labels: LabelCache[Labels] = LabelCache(dict)
         self._refreshes = 0
-        self._rows: dict[str, list[Recorded]] = {"states": [], "means": [], "addresses": [], "before": []}
+        self._rows: dict[str, list[Recorded]] = {
+            "states": [],
+            "means": [],
+            "addresses": [],
+            "before": [],
+        }
         """The newest answer to each of these; the rules record once a minute, so most are as before."""
         self._hostnames: Mapping[Place, str] = {}
         self.names = HostNames({}, ())
@@ -224,15 +255,21 @@ class RecordedHosts:
         """
         select, reads_names = self._engine.select, self._refreshes % NAMES_EVERY == 0
         turn = self._refreshes % 2 if self._refreshes else None
-        names = promql.max_by((*CLUSTER_LABELS, "instance", "hostname"), selector("gputop_host_info", select))
-        answers = self._engine.asked({
-            "states": selector(state_rules.HOST_STATES, select),
-            "means": "" if turn == 1 else named(MEANS, select),
-            "addresses": "" if turn == 0 else selector(state_rules.HOST_ADDRESS, select),
-            "troubles": _troubles(select),
-            "before": _past_addresses(select) if reads_names else "",
-            "names": names if reads_names else "",
-        }, at, needs=("states",))  # fmt: skip
+        names = promql.max_by(
+            (*CLUSTER_LABELS, "instance", "hostname"), selector("gputop_host_info", select)
+        )
+        answers = self._engine.asked(
+            {
+                "states": selector(state_rules.HOST_STATES, select),
+                "means": "" if turn == 1 else named(MEANS, select),
+                "addresses": "" if turn == 0 else selector(state_rules.HOST_ADDRESS, select),
+                "troubles": _troubles(select),
+                "before": _past_addresses(select) if reads_names else "",
+                "names": names if reads_names else "",
+            },
+            at,
+            needs=("states",),
+        )
         if reads_names:
             self._recorded.turn()
             self._labels.turn()
@@ -242,26 +279,44 @@ class RecordedHosts:
         down, gone, missing, problems = self._absent(at)
         spoken = {recorded.names for recorded, _ in self._rows["states"]}
         return FleetReading(
-            t, source, (), down, tuple(name for name in DIALECTS if name in spoken), self._age_s,
-            alerts=self._alerts, problems=(*answers.problems, *problems), gone=gone, shares=self.shares,
+            t,
+            source,
+            (),
+            down,
+            tuple(name for name in DIALECTS if name in spoken),
+            self._age_s,
+            alerts=self._alerts,
+            problems=(*answers.problems, *problems),
+            gone=gone,
+            shares=self.shares,
             missing=missing,
-        )  # fmt: skip
+        )
 
     def _take(self, answers: FleetAnswers, t: float) -> None:
         if "troubles" in answers.rows:
-            places, self._alerts = marked_places(values(answers.rows["troubles"], self._labels), PLACE)
+            places, self._alerts = marked_places(
+                values(answers.rows["troubles"], self._labels), PLACE
+            )
             self._silent, self._late = (
-                frozenset(recorded_place(dict(zip(PLACE, place, strict=True))) for place in places[mark])
+                frozenset(
+                    recorded_place(dict(zip(PLACE, place, strict=True))) for place in places[mark]
+                )
                 for mark in (UP, LATE)
             )
             newest = max(places[AGE].values(), default=None)
             self._age_s = None if newest is None else max(0.0, t - newest)
         # Nobody is missing by the word of an engine that may not have looked everywhere.
         taken = answers.rows.keys() - ({"addresses"} & answers.warned)
-        rows = {name: list(values(answers.rows[name], self._recorded)) for name in self._rows if name in taken}
+        rows = {
+            name: list(values(answers.rows[name], self._recorded))
+            for name in self._rows
+            if name in taken
+        }
         if "names" in answers.rows:
             told = values(answers.rows["names"], LabelCache(dict))
-            self._hostnames = {recorded_place(of): of["hostname"] for of, _ in told if of.get("hostname")}
+            self._hostnames = {
+                recorded_place(of): of["hostname"] for of, _ in told if of.get("hostname")
+            }
         elif all(found == self._rows[name] for name, found in rows.items()):
             return
         self._rows |= rows
@@ -269,7 +324,9 @@ class RecordedHosts:
         if "before" in rows:
             # A host that neither is nor was within a day is forgotten.
             self.addresses = {}
-        self.names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *now, *before)))
+        self.names = HostNames(
+            self._hostnames, (recorded for recorded, _ in (*states, *now, *before))
+        )
         for recorded, _ in (*now, *before):
             self.addresses.setdefault(self.names.name_of(recorded), set()).add(recorded.place)
         self._present, self._past = self._counted(now), self._counted(before)
@@ -283,7 +340,9 @@ class RecordedHosts:
             gpus_of_host[host] = max(gpus_of_host.get(host, 0), round(value))
         return gpus_of_host
 
-    def _absent(self, at: float | None) -> tuple[dict[str, Down], dict[str, RemovedHost], dict[str, int], list[str]]:
+    def _absent(
+        self, at: float | None
+    ) -> tuple[dict[str, Down], dict[str, RemovedHost], dict[str, int], list[str]]:
         """Find hosts that are down or removed, and lost GPUs by host."""
         # Before the first answer on which hosts there are, none is missing.
         present, before = self._present, self._past if self._rows["addresses"] else {}
@@ -300,7 +359,9 @@ class RecordedHosts:
         scraped, unrecorded, problems = self._scraped(unexplained, at)
         alive = {host for host in unexplained if _among(unrecorded, self.addresses[host])}
         gone = {
-            host: RemovedHost(before[host], None) for host in unexplained if not _among(scraped, self.addresses[host])
+            host: RemovedHost(before[host], None)
+            for host in unexplained
+            if not _among(scraped, self.addresses[host])
         }
         # What a host that is down had is told by its shares, as long as the rules still have them.
         shared = {share.host for share in self.shares} & down.keys()
@@ -311,13 +372,17 @@ class RecordedHosts:
             problems = [f"{told}: are the rules evaluated everywhere?"]
         return down, gone, {host: n for host, n in lost.items() if n > 0}, problems
 
-    def _scraped(self, hosts: Sequence[str], at: float | None) -> tuple[set[Place], set[Place], list[str]]:
+    def _scraped(
+        self, hosts: Sequence[str], at: float | None
+    ) -> tuple[set[Place], set[Place], list[str]]:
         """Ask whether the engine still scrapes these hosts.
 
         Returns the addresses that are scraped, those that give values that no rule records, and lines for people. An
         address that was not asked for or not answered is in both sets: it is not missing.
         """
-        places = sorted({place for host in hosts for place in self.addresses[host]}, key=lambda place: place[1])
+        places = sorted(
+            {place for host in hosts for place in self.addresses[host]}, key=lambda place: place[1]
+        )
         if not places:
             return set(), set(), []
         instances = sorted({address for _, address in places[:MOST_ABSENT]})
@@ -333,5 +398,7 @@ class RecordedHosts:
     def of_straggling_jobs(self) -> list[str]:
         """All hosts of the jobs in which an alert names a straggler."""
         straggling = {alert.host for alert in self._alerts if alert.name in STRAGGLER_ALERTS}
-        jobs = {group_of(share.job) for share in self.shares if share.job and share.host in straggling}
+        jobs = {
+            group_of(share.job) for share in self.shares if share.job and share.host in straggling
+        }
         return [share.host for share in self.shares if group_of(share.job) in jobs] if jobs else []

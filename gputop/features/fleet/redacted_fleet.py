@@ -25,9 +25,25 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.model.redaction import Redactor
 
-SAID = frozenset(("gpu", "mig", "GPU_I_ID", "state", "verdict", "kind", "reason", "xid", "badge", "source", "severity"))
+SAID = frozenset(
+    (
+        "gpu",
+        "mig",
+        "GPU_I_ID",
+        "state",
+        "verdict",
+        "kind",
+        "reason",
+        "xid",
+        "badge",
+        "source",
+        "severity",
+    )
+)
 """Labels of alerts that identify no person or machine; all others become numbers."""
-KINDS = frozenset(("job", "pod", "container", "slurm", "pbs", "lsf", "sge", "flux", "htcondor", "kubernetes"))
+KINDS = frozenset(
+    ("job", "pod", "container", "slurm", "pbs", "lsf", "sge", "flux", "htcondor", "kubernetes")
+)
 """The words before a job's number or name, which identify no person or machine."""
 LEAST_HOSTS = 1024
 """How many hosts are remembered at least, however few there are now."""
@@ -102,13 +118,21 @@ class RedactedFleet(FleetSource):
         return None if rows is None else [self._row(row) for row in rows]
 
     def _by_host(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        return {self._host(host): self._row(row) if isinstance(row, Struct) else row for host, row in rows.items()}
+        return {
+            self._host(host): self._row(row) if isinstance(row, Struct) else row
+            for host, row in rows.items()
+        }
 
     def _row(self, row: Row) -> Row:
         # What the row holds; a number of GPUs names none.
         held = {name: getattr(row, name) for name in row.__struct_fields__ if name in self._fields}
         return replace(
-            row, **{name: self._fields[name](value) for name, value in held.items() if value.__class__ is not int}
+            row,
+            **{
+                name: self._fields[name](value)
+                for name, value in held.items()
+                if value.__class__ is not int
+            },
         )
 
     def _host(self, host: str) -> str:
@@ -119,7 +143,11 @@ class RedactedFleet(FleetSource):
 
     def _verdict(self, verdict: str | None) -> str | None:
         """A verdict of ours; what else an exporter says there may be a name."""
-        return verdict if verdict is None or verdict in titles() else self._redactor.number("verdict", verdict)
+        return (
+            verdict
+            if verdict is None or verdict in titles()
+            else self._redactor.number("verdict", verdict)
+        )
 
     def _job(self, job: JobName) -> JobName:
         """``pod anna-llm-worker-3`` is ``pod job1-worker-3``."""
@@ -128,7 +156,9 @@ class RedactedFleet(FleetSource):
             # A word of the exporter's own, which may be a name as well.
             return JobName(self._redactor.number("job", job), cluster=cluster)
         whole = group_of(job).name
-        return JobName(job.kind, self._redactor.number("job", whole) + job.name[len(whole) :], cluster)
+        return JobName(
+            job.kind, self._redactor.number("job", whole) + job.name[len(whole) :], cluster
+        )
 
     def _label(self, name: str, value: str) -> str:
         if name in SAID:
@@ -136,4 +166,8 @@ class RedactedFleet(FleetSource):
         if name in HOST_LABELS:
             host, port = split_host(value)
             return self._host(host) + port
-        return self._redactor.device(value) if name.lower() == "uuid" else self._redactor.number(name, value)
+        return (
+            self._redactor.device(value)
+            if name.lower() == "uuid"
+            else self._redactor.number(name, value)
+        )

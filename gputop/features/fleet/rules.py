@@ -33,9 +33,14 @@ def recorded(
     """Groups of recording rules: names with their PromQL, in order."""
     q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
     by_gpu = of_gpus(q, QUESTIONS["gpus_by_state"].promql(q) or "")
-    read = " ".join((*(expr for _, expr in by_gpu), *(alert_promql(q, *row) for row in alerts(names))))
+    read = " ".join(
+        (*(expr for _, expr in by_gpu), *(alert_promql(q, *row) for row in alerts(names)))
+    )
     plain = rule_scope(names, scrape_s=scrape_s)
-    yield "gputop_jobs", [(name, plain.of_jobs(*of)) for of in JOB_MEANS if (name := job_mean(*of)) in read]
+    yield (
+        "gputop_jobs",
+        [(name, plain.of_jobs(*of)) for of in JOB_MEANS if (name := job_mean(*of)) in read],
+    )
     yield "gputop_gpus", list(by_gpu)
     exprs = [(record_of(id), QUESTIONS[id].promql(q)) for id in RECORDED]
     yield "gputop_fleet", [(name, expr) for name, expr in exprs if expr is not None]
@@ -83,7 +88,10 @@ def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
         # Of a GPU that cannot be read nothing is recorded: it is told without its owner. Another address of one that
         # can says nothing more.
         uuid = ", ".join((*q.dialect.uuid, *q.dialect.instance))
-        unowned = f"({expr}) unless on ({q.gpu_labels}) {q.record(OWNER)} unless on (cluster, {uuid}) {q.record(OWNER)}"
+        unowned = (
+            f"({expr}) unless on ({q.gpu_labels}) {q.record(OWNER)} unless on (cluster, {uuid}) "
+            f"{q.record(OWNER)}"
+        )
         expr = f"({by_owner(q, expr, *OWNER_LABELS)} or ({unowned}))"
     # The exporter's own label, or the address without its port.
     if q.dialect.hosts[0] == "Hostname":
@@ -96,9 +104,14 @@ def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
 def _summary(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
     """Title and place of an alert, as Prometheus' template."""
     where = {
-        "gpu": "{{ $labels.hostname }} GPU {{ $labels.gpu }}", "fleet": "{{ $labels.cluster }}",
-    }.get(alert.about, "{{ $labels.hostname }}")  # fmt: skip
-    number = " {{ $value }}" if query.id == "xid" and names != "gputop" else " {{ $labels.xid }}" * (query.id == "xid")
+        "gpu": "{{ $labels.hostname }} GPU {{ $labels.gpu }}",
+        "fleet": "{{ $labels.cluster }}",
+    }.get(alert.about, "{{ $labels.hostname }}")
+    number = (
+        " {{ $value }}"
+        if query.id == "xid" and names != "gputop"
+        else " {{ $labels.xid }}" * (query.id == "xid")
+    )
     return f"{query.title}{number}: {where}"
 
 

@@ -23,7 +23,13 @@ from gputop.features.fleet import queries
 from gputop.features.fleet.decode_labels import GpuIdentity, SeriesKey, label_text
 from gputop.features.fleet.decode_values import Fact, SeriesFacts, fact_of, reading_of
 from gputop.features.fleet.engine import number
-from gputop.features.fleet.exporter_names import DIALECTS, GPU_KEYS, MOMENT_KEYS, exporter_of, plausible
+from gputop.features.fleet.exporter_names import (
+    DIALECTS,
+    GPU_KEYS,
+    MOMENT_KEYS,
+    exporter_of,
+    plausible,
+)
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
     MINUTES,
@@ -97,7 +103,9 @@ def _labels(text: str) -> Labels | None:
         match = _LABEL.match(text, at)
         if match is None:
             return None
-        labels[match[1]] = _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[2])
+        labels[match[1]] = _ESCAPE.sub(
+            lambda escape: "\n" if escape[1] == "n" else escape[1], match[2]
+        )
         at = match.end()
     return MappingProxyType(labels)
 
@@ -173,32 +181,48 @@ class ScrapedHost:
                     line[at][column] = fmean(values) if values else None
         return lines
 
-    def _take_values(self, rows: PageRows, identities: Mapping[GpuLabels, GpuIdentity], t: float) -> None:
+    def _take_values(
+        self, rows: PageRows, identities: Mapping[GpuLabels, GpuIdentity], t: float
+    ) -> None:
         values: dict[GpuLabels, dict[str, float]] = defaultdict(dict)
         for key in GPU_KEYS:
             for labels, value in rows.get((signal := _OWN[key]).name, ()):
                 possible = plausible(key, value * signal.factor)
-                if possible is not None and all(labels.get(label) == wanted for label, wanted in signal.labels):
+                if possible is not None and all(
+                    labels.get(label) == wanted for label, wanted in signal.labels
+                ):
                     values[_gpu_labels(labels)][key] = possible
-        for gpu in (gpu for gpu, identity in identities.items() if identity.mig and ENGINE in values[gpu]):
+        for gpu in (
+            gpu for gpu, identity in identities.items() if identity.mig and ENGINE in values[gpu]
+        ):
             values[gpu]["util_pct"] = values[gpu][ENGINE]
         lost_s: dict[GpuId, float] = defaultdict(float)
         for labels, value in rows.get(_LOST, ()):
             if (found := identities.get(_gpu_labels(labels))) is not None:
                 lost_s[found.id] += value
         steps = {
-            (name, str(labels)): value for name in NAMES if "_step_" in name for labels, value in rows.get(name, ())
+            (name, str(labels)): value
+            for name in NAMES
+            if "_step_" in name
+            for labels, value in rows.get(name, ())
         }
-        self._pages.append(_Page(t, {one.id: values[gpu] for gpu, one in identities.items()}, steps, lost_s))
+        self._pages.append(
+            _Page(t, {one.id: values[gpu] for gpu, one in identities.items()}, steps, lost_s)
+        )
         while t - self._pages[0].t > WINDOW_S:
             self._pages.popleft()
         facts = self._facts(rows, identities)
         shares = {identity.id: identity.share for identity in identities.values()}
-        readings = [self._reading(identity, values[key], facts[key]) for key, identity in identities.items()]
+        readings = [
+            self._reading(identity, values[key], facts[key]) for key, identity in identities.items()
+        ]
         gpus = {gpu.id: gpu for gpu in merged(readings)}
         self._count(gpus, shares)
         # GPUs of earlier pages that are not on this one are lost.
-        uuids, numbers = {gpu.uuid for gpu in gpus.values()}, {gpu.gpu.partition("/")[0] for gpu in gpus.values()}
+        uuids, numbers = (
+            {gpu.uuid for gpu in gpus.values()},
+            {gpu.gpu.partition("/")[0] for gpu in gpus.values()},
+        )
         missing = {
             id: replace(gpu, is_lost=True)
             for id, gpu in self._known.items()
@@ -207,15 +231,22 @@ class ScrapedHost:
         self._known = {**gpus, **dict(list(missing.items())[-MOST_MISSING:])}
         self.gpus = list(self._known.values())
 
-    def _reading(self, identity: GpuIdentity, values: Mapping[str, float], facts: SeriesFacts) -> GpuReading:
+    def _reading(
+        self, identity: GpuIdentity, values: Mapping[str, float], facts: SeriesFacts
+    ) -> GpuReading:
         past = [page.values[identity.id] for page in self._pages if identity.id in page.values]
-        means = {key: fmean(of_page[key] for of_page in past if key in of_page)
-                 for key in ("util_pct", "sm_active_pct") if key in values}  # fmt: skip
+        means = {
+            key: fmean(of_page[key] for of_page in past if key in of_page)
+            for key in ("util_pct", "sm_active_pct")
+            if key in values
+        }
         job, user = facts.job_and_user
         owned = replace(identity, job=job, user=user)
         return reading_of(SeriesKey("gputop", ()), owned, facts, {**values, **means}, is_quiet=None)
 
-    def _facts(self, rows: PageRows, identities: Mapping[GpuLabels, GpuIdentity]) -> Mapping[GpuLabels, SeriesFacts]:
+    def _facts(
+        self, rows: PageRows, identities: Mapping[GpuLabels, GpuIdentity]
+    ) -> Mapping[GpuLabels, SeriesFacts]:
         """States, verdicts, owners and mean steps of five minutes."""
         found: dict[GpuLabels, SeriesFacts] = defaultdict(SeriesFacts)
         for name, mark in _MARKS.items():
@@ -246,7 +277,9 @@ class ScrapedHost:
         minute = self._minutes[-1]
         for id, gpu in gpus.items():
             util = page.values[id].get("util_pct")
-            minute.drawn.setdefault(gpu.gpu, []).append((util, page.values[id].get("sm_active_pct")))
+            minute.drawn.setdefault(gpu.gpu, []).append(
+                (util, page.values[id].get("sm_active_pct"))
+            )
             state, _ = judged(gpu)
             lost_s = lost_hours(state, util, spent_s)
             counted_s = page.lost_s.get(id, -1.0) - before.lost_s.get(id, 0.0)
@@ -259,10 +292,15 @@ class ScrapedHost:
 
 def _identities(rows: PageRows, host: str) -> dict[GpuLabels, GpuIdentity]:
     """The GPUs and MIG instances on a page; one that is split is left out."""
-    shares = {_gpu_labels(labels): (value, labels.get("parent", "")) for labels, value in rows.get(_SHARE, ())}
+    shares = {
+        _gpu_labels(labels): (value, labels.get("parent", ""))
+        for labels, value in rows.get(_SHARE, ())
+    }
     names: Iterable[str] = (*(_OWN[key].name for key in MOMENT_KEYS), _INFO)
     found: dict[GpuLabels, GpuIdentity] = {}
-    for key in dict.fromkeys(_gpu_labels(labels) for name in names for labels, _ in rows.get(name, ())):
+    for key in dict.fromkeys(
+        _gpu_labels(labels) for name in names for labels, _ in rows.get(name, ())
+    ):
         gpu, uuid, mig = map(label_text, key)
         share, parent = shares.get(key, (1.0, ""))
         if share > 0.0:

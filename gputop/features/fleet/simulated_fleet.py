@@ -101,7 +101,9 @@ class SimulatedFleet(FleetSource):
     interval_s = 5.0
     gpus = 8
 
-    def __init__(self, hosts: int = 125, *, seed: int = 0, clock: Callable[[], float] = lambda: STARTED) -> None:
+    def __init__(
+        self, hosts: int = 125, *, seed: int = 0, clock: Callable[[], float] = lambda: STARTED
+    ) -> None:
         self.hosts, self.seed, self._clock = hosts, seed, clock
         self.jobs: list[SimulatedJob] = []
         while (first := sum(job.hosts for job in self.jobs)) < hosts:
@@ -121,12 +123,21 @@ class SimulatedFleet(FleetSource):
         user, ranks = _USERS[number % len(_USERS)], (size if late else 1) * self.gpus
         uneven = steps and chance(self.seed, 9, number) < 0.25
         # As the screen names it: most are of a batch scheduler, those that hold GPUs for later are pods.
-        name = JobName(POD, f"{user}/batch-{number}") if fate is RESERVED else JobName("slurm", str(8800 + number))
+        name = (
+            JobName(POD, f"{user}/batch-{number}")
+            if fate is RESERVED
+            else JobName("slurm", str(8800 + number))
+        )
         return SimulatedJob(
-            NO_JOB if fate is NOBODY else name, user if fate is not NOBODY else "", fate, first, size,
+            NO_JOB if fate is NOBODY else name,
+            user if fate is not NOBODY else "",
+            fate,
+            first,
+            size,
             300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),
-            int(chance(self.seed, 4, number) * ranks) if late or uneven else None, steps,
-        )  # fmt: skip
+            int(chance(self.seed, 4, number) * ranks) if late or uneven else None,
+            steps,
+        )
 
     def host_name(self, host: int) -> str:
         """The name of a host by its position."""
@@ -142,7 +153,9 @@ class SimulatedFleet(FleetSource):
 
     def is_down(self, host: int) -> bool:
         """Whether a host does not answer."""
-        return chance(self.seed, 7, host) < 0.006 or (self.hosts >= 20 and host == self.hosts * 3 // 5)
+        return chance(self.seed, 7, host) < 0.006 or (
+            self.hosts >= 20 and host == self.hosts * 3 // 5
+        )
 
     @cached_property
     def late(self) -> int | None:
@@ -153,7 +166,9 @@ class SimulatedFleet(FleetSource):
     def lost_gpu(self) -> tuple[int, int] | None:
         """Host and number of the GPU that cannot be read; None in small fleets."""
         fates = (WORKING, _FATES["serving"])
-        host = self._first(self.hosts // 5, lambda host: host != self.late and self.job_of(host).fate in fates)
+        host = self._first(
+            self.hosts // 5, lambda host: host != self.late and self.job_of(host).fate in fates
+        )
         return None if host is None else (host, self.gpus - 1)
 
     def _first(self, begin: int, is_one: Callable[[int], bool]) -> int | None:
@@ -166,7 +181,12 @@ class SimulatedFleet(FleetSource):
         job, names = self._job_of[host], self.names_of(host)
         runs, has_gputop = t >= STARTED - job.begun_s, names == "gputop"
         fate = job.fate if runs else NOBODY
-        util, sm, power, step = fate.util, fate.sm, fate.power, STEP_S if runs and job.steps and has_gputop else None
+        util, sm, power, step = (
+            fate.util,
+            fate.sm,
+            fate.power,
+            STEP_S if runs and job.steps and has_gputop else None,
+        )
         if runs and job.straggler == (host - job.first) * self.gpus + number:
             if job.steps:
                 step = STRAGGLER_STEP_S
@@ -180,13 +200,28 @@ class SimulatedFleet(FleetSource):
         # As dcgm-exporter leaves it out by default.
         lacks_sm = names == "legacy" and chance(self.seed, 6, host) < 0.15
         return GpuReading(
-            self.host_name(host), str(number), f"GPU-{self.seed:04x}{host:08x}-{number:04x}", "NVIDIA H100 80GB HBM3",
-            names, util, None if lacks_sm else min(util, max(0.0, sm + noise)), max(0.0, fate.tensor + 0.5 * noise),
-            max(0.0, fate.dram + 0.5 * noise), util, LIMIT_W * power + noise, GIB * fate.mem_gib, 32.0 + 45.0 * power,
-            quiet, job.name if runs else NO_JOB, job.user * runs, fate.state if has_gputop else None,
-            fate.verdict if has_gputop else None, (host, number) == self.lost_gpu,
-            runs and bool(job.name) and (not has_gputop or fate is RESERVED), step,
-        )  # fmt: skip
+            self.host_name(host),
+            str(number),
+            f"GPU-{self.seed:04x}{host:08x}-{number:04x}",
+            "NVIDIA H100 80GB HBM3",
+            names,
+            util,
+            None if lacks_sm else min(util, max(0.0, sm + noise)),
+            max(0.0, fate.tensor + 0.5 * noise),
+            max(0.0, fate.dram + 0.5 * noise),
+            util,
+            LIMIT_W * power + noise,
+            GIB * fate.mem_gib,
+            32.0 + 45.0 * power,
+            quiet,
+            job.name if runs else NO_JOB,
+            job.user * runs,
+            fate.state if has_gputop else None,
+            fate.verdict if has_gputop else None,
+            (host, number) == self.lost_gpu,
+            runs and bool(job.name) and (not has_gputop or fate is RESERVED),
+            step,
+        )
 
     def down(self) -> dict[str, Down]:
         """The hosts that do not answer."""
@@ -195,29 +230,55 @@ class SimulatedFleet(FleetSource):
             for host in range(self.hosts)
             if self.is_down(host)
         }
-        return down if self.late is None else {**down, self.host_name(self.late): Down(LATE_S, LATE_DRIVER, "late")}
+        return (
+            down
+            if self.late is None
+            else {**down, self.host_name(self.late): Down(LATE_S, LATE_DRIVER, "late")}
+        )
 
     def lost(self, gpus: Sequence[GpuReading], t: float) -> list[Lost]:
         """Lost hours: as at ``t`` since jobs began, idle before."""
         lost = []
         for position, gpu in enumerate(gpus):
             state, _ = judged(gpu)
-            hours = max(0.0, min(1.0, (self._job_of[position // self.gpus].begun_s + t - STARTED) / HOUR_S))
-            lost.append(Lost(gpu.host, gpu.gpu, gpu.job, gpu.user, state, lost_hours(state, gpu.util_pct, hours)))
+            hours = max(
+                0.0, min(1.0, (self._job_of[position // self.gpus].begun_s + t - STARTED) / HOUR_S)
+            )
+            lost.append(
+                Lost(
+                    gpu.host,
+                    gpu.gpu,
+                    gpu.job,
+                    gpu.user,
+                    state,
+                    lost_hours(state, gpu.util_pct, hours),
+                )
+            )
             lost.append(Lost(gpu.host, gpu.gpu, NO_JOB, "", "idle", 1.0 - hours))
         return [row for row in lost if row.gpu_h > 0.0]
 
     def ask(self, at: float | None = None) -> FleetReading:
         t = self._clock() if at is None else at
-        gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
-        down, names = self.down(), tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
+        gpus = [
+            self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)
+        ]
+        down, names = (
+            self.down(),
+            tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts))),
+        )
         # What the rules of `gputop fleet deploy` say of a host without values.
         alerts = tuple(
-            FiringAlert(f"Gpu{'DriverLate' if absent.kind == 'late' else 'ExporterDown'}", "critical", host,
-                        {"instance": f"{host}:9400"})
+            FiringAlert(
+                f"Gpu{'DriverLate' if absent.kind == 'late' else 'ExporterDown'}",
+                "critical",
+                host,
+                {"instance": f"{host}:9400"},
+            )
             for host, absent in down.items()
-        )  # fmt: skip
-        return FleetReading(t, self.source, gpus, down, names, 3.0, LastHour(self.lost(gpus, t)), alerts)
+        )
+        return FleetReading(
+            t, self.source, gpus, down, names, 3.0, LastHour(self.lost(gpus, t)), alerts
+        )
 
     def history(self, host: str, t: float) -> History:
         """Utilisation and SM activity by minute; None before the job began."""
@@ -226,7 +287,9 @@ class SimulatedFleet(FleetSource):
             for number in range(self.gpus):
                 ends = t - LATE_S if at == self.late or (at, number) == self.lost_gpu else t
                 times = [t - HOUR_S + (i + 1) * HOUR_S / MINUTES for i in range(MINUTES)]
-                reads = [self.gpu(at, number, moment) if moment <= ends else None for moment in times]
+                reads = [
+                    self.gpu(at, number, moment) if moment <= ends else None for moment in times
+                ]
                 drawn[str(number)] = (
                     [None if read is None else read.util_pct for read in reads],
                     [None if read is None else read.sm_active_pct for read in reads],

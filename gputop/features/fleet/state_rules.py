@@ -15,23 +15,55 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.gates import HELD_BYTES
-from gputop.diagnosis.thresholds import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, FLAG_C_RATIO, FLAG_C_UTIL
+from gputop.diagnosis.thresholds import (
+    FLAG_A_SM,
+    FLAG_A_UTIL,
+    FLAG_B_RATIO,
+    FLAG_B_UTIL,
+    FLAG_C_RATIO,
+    FLAG_C_UTIL,
+)
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import WINDOW_S, GpuState
 from gputop.features.fleet.gpu_state import FLEET_NOT_WORK, GPU_STATES
-from gputop.features.fleet.promql import ALL_NAMES, MEANS, NAMES_LABEL, Scope, any_of, marked, renamed, selector, union
+from gputop.features.fleet.promql import (
+    ALL_NAMES,
+    MEANS,
+    NAMES_LABEL,
+    Scope,
+    any_of,
+    marked,
+    renamed,
+    selector,
+    union,
+)
 from gputop.model.cards import OF_FOUR, SLICES
 
 IDENTITY = "gputop:gpu:identity"
-STATE, LOST, OWNER, HOST_GPUS = "gputop:gpu:state", "gputop:gpu:lost", "gputop:gpu:owner", "gputop:host:gpus"
-BY_STATE, IN_STATE, JOB_LOST = "gputop:fleet:gpus_by_state", "gputop:fleet:gpus_in_state", "gputop:job:lost"
+STATE, LOST, OWNER, HOST_GPUS = (
+    "gputop:gpu:state",
+    "gputop:gpu:lost",
+    "gputop:gpu:owner",
+    "gputop:host:gpus",
+)
+BY_STATE, IN_STATE, JOB_LOST = (
+    "gputop:fleet:gpus_by_state",
+    "gputop:fleet:gpus_in_state",
+    "gputop:job:lost",
+)
 TARGETS = "gputop:fleet:targets"
-HOST_STATES, HOST_LOST, HOST_ADDRESS = "gputop:host:gpus_in_state", "gputop:host:lost", "gputop:host:address"
+HOST_STATES, HOST_LOST, HOST_ADDRESS = (
+    "gputop:host:gpus_in_state",
+    "gputop:host:lost",
+    "gputop:host:address",
+)
 HOST_UTIL, HOST_SM, HOST_POWER = (f"gputop:host:{word}" for word in ("util", "sm", "power"))
 CODE = "code"
 """The label of ``HOST_STATES`` that holds a state's number, see ``CODES``."""
-CODES: Mapping[GpuState, int] = MappingProxyType({state: number for number, state in enumerate(GPU_STATES, 1)})
+CODES: Mapping[GpuState, int] = MappingProxyType(
+    {state: number for number, state in enumerate(GPU_STATES, 1)}
+)
 """A state's number in ``STATE``: 1 is working."""
 OWNER_LABELS = ("job_id", "user", "k8s_namespace", "k8s_pod")
 """Labels of ``OWNER`` besides those of the GPU: none of them collides with a target's."""
@@ -77,7 +109,9 @@ def identity(q: Scope) -> str:
     ranks = list(DIALECTS)
     before = [name for name in ALL_NAMES if ranks.index(name) < ranks.index(q.dialect.id)]
     others = selector(IDENTITY, any_of(NAMES_LABEL, before), q.select) if before else ""
-    return f"topk by (cluster, id) (1, {named}){f' unless on (cluster, id) {others}' * bool(before)}"
+    return (
+        f"topk by (cluster, id) (1, {named}){f' unless on (cluster, id) {others}' * bool(before)}"
+    )
 
 
 def _shares(q: Scope) -> str:
@@ -97,7 +131,9 @@ def _shares(q: Scope) -> str:
             for cards, of in ((seven, SLICES), (four, 4))
             if slices <= of
         ]
-    return union((*parts, f"({instances} * 0 + 1) / on ({gpu}) group_left () count by ({gpu}) ({instances})"))
+    return union(
+        (*parts, f"({instances} * 0 + 1) / on ({gpu}) group_left () count by ({gpu}) ({instances})")
+    )
 
 
 def state_of(q: Scope) -> str:
@@ -109,16 +145,23 @@ def state_of(q: Scope) -> str:
         of_states = {state: f"({q.says('gputop_gpu_state', state=state)})" for state in STATES}
         pods, jobs = (q.per_gpu(q.series(f"gputop_{name}_info")) for name in ("pod", "job"))
         # The kubelet gave the GPU to a pod, and no process has a context there.
-        idle = f"{of_states['idle']} and on ({q.gpu_labels}) {pods} unless on ({q.gpu_labels}) {jobs}"
+        idle = (
+            f"{of_states['idle']} and on ({q.gpu_labels}) {pods} unless on ({q.gpu_labels}) {jobs}"
+        )
         unused = f"({idle}) * {CODES['allocated_unused']}"
-        return union((unused, *(f"{is_state} * {CODES[state]}" for state, is_state in of_states.items())))
+        return union(
+            (unused, *(f"{is_state} * {CODES[state]}" for state, is_state in of_states.items()))
+        )
     util, sm = q.mean("util"), q.mean("sm")
     quiet = f"({q.gpu('util', 'quantile_over_time', WINDOW_S, '0.95')} < {share(QUIET_UTIL)})"
     # Hollow takes a witness that somebody computes there: the label of a job.
     of_a_job = f"({q.per_gpu(q.of_jobs('util', WINDOW_S))})"
     flag_a = f"(({util} >= {share(FLAG_A_UTIL)}) and ({sm} < {share(FLAG_A_SM)}))"
     flag_b = f"(({util} >= {share(FLAG_B_UTIL)}) and ({sm} / {util} < {FLAG_B_RATIO:g}))"
-    flag_c = f"(({of_a_job} >= {share(FLAG_C_UTIL)}) and ({sm} > 0) and ({sm} / {util} < {FLAG_C_RATIO:g}))"
+    flag_c = (
+        f"(({of_a_job} >= {share(FLAG_C_UTIL)}) and ({sm} > 0) and ({sm} / {util} < "
+        f"{FLAG_C_RATIO:g}))"
+    )
     conditions: tuple[tuple[str, GpuState], ...] = (
         (f"{quiet} and ({q.gpu('memory')} >= {HELD_BYTES:.0f})", "idle_allocated"),
         (f"{quiet} and {of_a_job}", "allocated_unused"),
@@ -142,7 +185,9 @@ def lost(q: Scope) -> str:
         f"{in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
         f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})"
     )
-    counted = q.per_gpu(q.over("rate", q.series("gputop_gpu_lost_seconds_total"), _MINUTES_S), "cause")
+    counted = q.per_gpu(
+        q.over("rate", q.series("gputop_gpu_lost_seconds_total"), _MINUTES_S), "cause"
+    )
     parts = f"sum by ({q.gpu_labels}) ({counted}) or {by_state}" if q.is_own else by_state
     return f"({parts}) * on ({q.gpu_labels}) {q.record(IDENTITY)}"
 
@@ -154,7 +199,9 @@ def _in_states(q: Scope) -> str:
     """
     share = f"on ({q.gpu_labels}) group_left () {q.record(IDENTITY)}"
     if not q.is_own:
-        of_states = (marked(f"{in_state(q, state)} * 0 + 1", "state", state) for state in GPU_STATES)
+        of_states = (
+            marked(f"{in_state(q, state)} * 0 + 1", "state", state) for state in GPU_STATES
+        )
         return f"sum by (cluster, state) (({union(of_states)}) * {share})"
     seconds = "gputop_gpu_state_seconds_total"
     counted = q.per_gpu(q.over("rate", q.series(seconds, 'state!="idle"'), _MINUTES_S), "state")
@@ -178,9 +225,15 @@ def _owner(q: Scope) -> str:
         ]
     else:
         jobs = _renamed(q.utilisation('hpc_job!=""'), job_id="hpc_job")
-        pods = _renamed(q.utilisation('hpc_job=""', 'exported_pod!=""'),
-                        k8s_namespace="exported_namespace", k8s_pod="exported_pod")  # fmt: skip
-        owners = [f"{q.per_gpu(jobs, 'job_id')} * 0 + 2", f"{q.per_gpu(pods, 'k8s_namespace', 'k8s_pod')} * 0 + 1"]
+        pods = _renamed(
+            q.utilisation('hpc_job=""', 'exported_pod!=""'),
+            k8s_namespace="exported_namespace",
+            k8s_pod="exported_pod",
+        )
+        owners = [
+            f"{q.per_gpu(jobs, 'job_id')} * 0 + 2",
+            f"{q.per_gpu(pods, 'k8s_namespace', 'k8s_pod')} * 0 + 1",
+        ]
     owner = f"topk by ({q.gpu_labels}) (1, {union((*owners, q.gpu('util') + ' * 0'))}) * 0 + 1"
     return f"({owner}) and on ({q.gpu_labels}) {q.record(IDENTITY)}"
 
@@ -206,17 +259,23 @@ def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
         return f"({by_owner(q, expr, *owned)})"
 
     lost_by_state = union(
-        marked(f"sum by ({whose}) ({of_owners(q.record(LOST))} and on ({q.gpu_labels}) {in_state(q, state)})",
-               "state", state)
+        marked(
+            f"sum by ({whose}) ({of_owners(q.record(LOST))} and on ({q.gpu_labels}) {in_state(q, state)})",
+            "state",
+            state,
+        )
         # A node counts what half of a working chip leaves unused, too.
         for state in (*FLEET_NOT_WORK, *(("working",) if q.is_own else ()))
-    )  # fmt: skip
+    )
     plain = replace(q, uses_records=False)
     # Instances have their board's power each.
     power = f"{q.gpu('power')} * on ({q.gpu_labels}) {q.record(IDENTITY)}"
     return (
         (IDENTITY, identity(q)),
-        *((name, f"({plain.mean(word)}) and on ({q.gpu_labels}) {q.record(IDENTITY)}") for word, name in MEANS.items()),
+        *(
+            (name, f"({plain.mean(word)}) and on ({q.gpu_labels}) {q.record(IDENTITY)}")
+            for word, name in MEANS.items()
+        ),
         (OWNER, _owner(q)),
         (STATE, f"({state_of(q)}) and on ({q.gpu_labels}) {q.record(IDENTITY)}"),
         (LOST, lost(q)),

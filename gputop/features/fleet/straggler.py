@@ -64,7 +64,9 @@ class Straggler(Struct, frozen=True):
             # Both in one unit.
             scale, unit = (1.0, "s") if self.value >= 0.9995 else (1000.0, "ms")
             digits = 0 if 0.1 <= self.value < 0.9995 else 2 if unit == "s" else 1
-            own, others = (f"{seconds * scale:.{digits}f} {unit}" for seconds in (self.value, self.median))
+            own, others = (
+                f"{seconds * scale:.{digits}f} {unit}" for seconds in (self.value, self.median)
+            )
             return f"{self.by.replace('_', ' ')} {own}, the others' {others}"
         name, unit = {"sm": ("SM ", ""), "power": ("", " W")}.get(self.by, ("util ", ""))
         verb = "wait" if self.others_wait and self.kind == "slow" else "are"
@@ -80,10 +82,16 @@ def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
     for gpu in gpus:
         if gpu.job and gpu.util_pct is not None and not gpu.mig:
             jobs.setdefault(group_of(gpu.job), []).append(gpu)
-    found = [_witnessed(late, members) for members in jobs.values() if (late := _of_hosts(members)) is not None]
+    found = [
+        _witnessed(late, members)
+        for members in jobs.values()
+        if (late := _of_hosts(members)) is not None
+    ]
     # Gaps as a ratio, in any unit.
     return sorted(
-        found, key=lambda late: abs(late.value - late.median) / max(late.value, late.median, 1e-9), reverse=True
+        found,
+        key=lambda late: abs(late.value - late.median) / max(late.value, late.median, 1e-9),
+        reverse=True,
     )
 
 
@@ -92,7 +100,9 @@ def _witnessed(late: Straggler, members: Sequence[GpuReading]) -> Straggler:
     others = [gpu for gpu in members if gpu.host != late.host or (late.gpu and gpu.gpu != late.gpu)]
     sms = [gpu.sm_active_pct for gpu in others if gpu.sm_active_pct is not None]
     spin = len(sms) == len(others) and median(sms) < HEALTHY_SM
-    return replace(late, others_wait=late.by in ("own_step", "power") or (late.by != "step" and spin))
+    return replace(
+        late, others_wait=late.by in ("own_step", "power") or (late.by != "step" and spin)
+    )
 
 
 def _of_hosts(members: Sequence[GpuReading]) -> Straggler | None:
@@ -103,10 +113,14 @@ def _of_hosts(members: Sequence[GpuReading]) -> Straggler | None:
     late = _of_job(members)
     idlers = {gpu.host for gpu in members if (gpu.util_pct or 0.0) < ALL_UTIL}
     host = late.host if late is not None else next(iter(idlers)) if len(idlers) == 1 else ""
-    own, others = ([gpu for gpu in members if (gpu.host == host) == is_own] for is_own in (True, False))
+    own, others = (
+        [gpu for gpu in members if (gpu.host == host) == is_own] for is_own in (True, False)
+    )
     if len(own) < 2 or not others:
         return late
-    alone = [one for gpu in own if (one := _of_job([*others, gpu])) is not None and one.host == host]
+    alone = [
+        one for gpu in own if (one := _of_job([*others, gpu])) is not None and one.host == host
+    ]
     if len(alone) < len(own) or len({(one.kind, one.by) for one in alone}) > 1:
         return late
     value = median(one.value for one in alone)
@@ -125,7 +139,11 @@ def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
     if -util >= ALL_UTIL:
         return _slow(members)
     middle = -median(others)
-    return _straggler(members, least, "starved", "util", -util, middle) if middle + util > LEAST_POINTS else None
+    return (
+        _straggler(members, least, "starved", "util", -util, middle)
+        if middle + util > LEAST_POINTS
+        else None
+    )
 
 
 def _split_at_greatest(values: Sequence[float]) -> tuple[int, float, list[float]]:
@@ -141,7 +159,9 @@ def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
         return None
     own_steps = [gpu.own_step_s for gpu in ranks if gpu.own_step_s is not None]
     is_own = len(own_steps) == len(ranks)
-    at, longest, others = _split_at_greatest(own_steps if is_own else [gpu.step_s or 0.0 for gpu in ranks])
+    at, longest, others = _split_at_greatest(
+        own_steps if is_own else [gpu.step_s or 0.0 for gpu in ranks]
+    )
     middle = median(others)
     if longest <= STEP_FACTOR * middle:
         return None
@@ -169,6 +189,10 @@ def _slow(members: Sequence[GpuReading]) -> Straggler | None:
     return _straggler(members, at, "slow", by, value, middle)
 
 
-def _straggler(members: Sequence[GpuReading], at: int, kind: Kind, by: By, value: float, middle: float) -> Straggler:
+def _straggler(
+    members: Sequence[GpuReading], at: int, kind: Kind, by: By, value: float, middle: float
+) -> Straggler:
     gpu = members[at]
-    return Straggler(gpu.host, gpu.gpu, group_of(gpu.job), gpu.user, kind, by, value, middle, len(members))
+    return Straggler(
+        gpu.host, gpu.gpu, group_of(gpu.job), gpu.user, kind, by, value, middle, len(members)
+    )

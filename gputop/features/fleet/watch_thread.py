@@ -9,7 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, FleetSource, History, with_hour
+from gputop.features.fleet.fleet_reading import (
+    FleetError,
+    FleetReading,
+    FleetSource,
+    History,
+    with_hour,
+)
 from gputop.model.source import unexpected
 from gputop.system.worker import Worker
 
@@ -40,7 +46,9 @@ class FleetWatch:
         self._due, self._asked_at = monotonic(), object()
         self._answered: dict[str, object] = {}
         """What was asked for last of the hosts on screen, of the open one and of the hour."""
-        self._worker = Worker("fleet", self._turn, again=lambda: max(0.05, self._due - monotonic()), close=fleet.close)
+        self._worker = Worker(
+            "fleet", self._turn, again=lambda: max(0.05, self._due - monotonic()), close=fleet.close
+        )
 
     def start(self, notify: Callable[[], object]) -> None:
         """Begin; ``notify`` is called from the thread whenever ``shown`` has changed."""
@@ -143,7 +151,11 @@ class FleetWatch:
         if not of:
             return read
         return replace(
-            read, gpus=[replace(gpu, **of.get(gpu.gpu, {})) if gpu.host == host else gpu for gpu in read.gpus]
+            read,
+            gpus=[
+                replace(gpu, **of.get(gpu.gpu, {})) if gpu.host == host else gpu
+                for gpu in read.gpus
+            ],
         )
 
     def _show(self, shown: ShownFrame) -> None:

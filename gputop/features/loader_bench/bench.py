@@ -50,7 +50,9 @@ class BenchRequest(Struct, frozen=True):
     max_memory: float = MAX_MEMORY
 
 
-def dataloader_bench(data: Any, asked: BenchRequest, progress: Progress | None = None) -> LoaderReport:
+def dataloader_bench(
+    data: Any, asked: BenchRequest, progress: Progress | None = None
+) -> LoaderReport:
     """Find the smallest DataLoader setting that keeps up; ``data`` is a PyTorch Dataset or DataLoader.
 
     Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
@@ -66,7 +68,9 @@ def dataloader_bench(data: Any, asked: BenchRequest, progress: Progress | None =
 
 
 class _Bench:
-    def __init__(self, factory: LoaderFactory, room: Room, asked: BenchRequest, progress: Progress | None) -> None:
+    def __init__(
+        self, factory: LoaderFactory, room: Room, asked: BenchRequest, progress: Progress | None
+    ) -> None:
         self.factory, self.room, self.asked, self.progress = factory, room, asked, progress
         self.need_ms = ENOUGH * asked.step_ms if asked.step_ms else None
         self.max_bytes = None if room.free_bytes is None else asked.max_memory * room.free_bytes
@@ -98,7 +102,12 @@ class _Bench:
     def refine(self) -> None:
         """Try more prefetching if the best setting is not enough."""
         best = choose(self.rows, self.need_ms)
-        if best is None or best.batch_ms is None or not best.setting.workers or keeps_up(best, self.need_ms):
+        if (
+            best is None
+            or best.batch_ms is None
+            or not best.setting.workers
+            or keeps_up(best, self.need_ms)
+        ):
             return
         for prefetch in MORE_PREFETCH:
             self.measure(setting_of(best.setting.workers, prefetch))
@@ -109,13 +118,19 @@ class _Bench:
     def measure(self, setting: LoaderSetting) -> bool:
         """Measure one setting; return False if the budget is spent."""
         if self.rows and self.left_s < MIN_ROW_S:
-            self.notes.append(f"the budget of {self.asked.budget_s:.0f} s was spent before {setting.name} workers")
+            self.notes.append(
+                f"the budget of {self.asked.budget_s:.0f} s was spent before {setting.name} workers"
+            )
             return False
         if self.progress is not None:
-            self.progress(min(1.0, 1.0 - self.left_s / self.asked.budget_s), f"{setting.name} workers")
+            self.progress(
+                min(1.0, 1.0 - self.left_s / self.asked.budget_s), f"{setting.name} workers"
+            )
         limit_s = max(MIN_ROW_S, min(MAX_ROW_S, self.left_s))
         self.rows.append(
-            measure_setting(self.factory, setting, len(self.rows), limit_s=limit_s, max_bytes=self.max_bytes)
+            measure_setting(
+                self.factory, setting, len(self.rows), limit_s=limit_s, max_bytes=self.max_bytes
+            )
         )
         return True
 
@@ -132,14 +147,31 @@ class _Bench:
             )
         shm = self.room.shm_bytes
         if shm is not None and shm < 1 << 28:
-            self.notes.append(f"/dev/shm has {shm / 2**20:.0f} MiB free, through which batches pass")
+            self.notes.append(
+                f"/dev/shm has {shm / 2**20:.0f} MiB free, through which batches pass"
+            )
         error = None if best is None else best.error_pct
-        confidence = "low" if crowded or error is None or error > 15.0 else "high" if error <= 5.0 else "medium"
+        confidence = (
+            "low"
+            if crowded or error is None or error > 15.0
+            else "high"
+            if error <= 5.0
+            else "medium"
+        )
         why = limit_of(best, self.room, self.need_ms)
         return LoaderReport(
-            tuple(rows), best, conclusion, why, self.factory.batch_size, step_ms, self.need_ms,
-            self.room, confidence, tuple(self.notes), time.monotonic() - self.begun,
-        )  # fmt: skip
+            tuple(rows),
+            best,
+            conclusion,
+            why,
+            self.factory.batch_size,
+            step_ms,
+            self.need_ms,
+            self.room,
+            confidence,
+            tuple(self.notes),
+            time.monotonic() - self.begun,
+        )
 
 
 def room_here() -> Room:
@@ -165,6 +197,9 @@ def _shm() -> float | None:
 
 def _pressure() -> float | None:
     """Return the kernel's mean CPU pressure over ten seconds, percent (Documentation/accounting/psi.rst)."""
-    with suppress(OSError, IndexError, ValueError), open("/proc/pressure/cpu", encoding="ascii") as file:
+    with (
+        suppress(OSError, IndexError, ValueError),
+        open("/proc/pressure/cpu", encoding="ascii") as file,
+    ):
         return float(file.readline().split()[1].partition("=")[2])
     return None

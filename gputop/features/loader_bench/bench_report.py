@@ -9,7 +9,18 @@ from msgspec import Struct, to_builtins
 
 from gputop.model.durations import seconds
 from gputop.model.quantity import NOT_MEASURED, memory
-from gputop.output.document import Bar, Block, Cell, Code, Document, Items, Notes, Paragraph, Table, part
+from gputop.output.document import (
+    Bar,
+    Block,
+    Cell,
+    Code,
+    Document,
+    Items,
+    Notes,
+    Paragraph,
+    Table,
+    part,
+)
 from gputop.output.plain_document import plain
 
 
@@ -129,7 +140,12 @@ class LoaderReport(Struct, frozen=True):
 
 def _row(row: BenchRow) -> dict[str, Any]:
     values: dict[str, Any] = to_builtins(row)
-    return {**values.pop("setting"), **values, "batches_per_s": row.batches_per_s, "kwargs": row.kwargs}
+    return {
+        **values.pop("setting"),
+        **values,
+        "batches_per_s": row.batches_per_s,
+        "kwargs": row.kwargs,
+    }
 
 
 def loader_document(report: LoaderReport) -> Document:
@@ -145,8 +161,12 @@ def loader_document(report: LoaderReport) -> Document:
     ]
     if report.best is not None:
         arguments = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())
-        blocks.append(Code((f"→ DataLoader(dataset, batch_size={report.batch_size}, {arguments})",)))
-    took = f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}"
+        blocks.append(
+            Code((f"→ DataLoader(dataset, batch_size={report.batch_size}, {arguments})",))
+        )
+    took = (
+        f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}"
+    )
     return Document(report.conclusion, (*blocks, Notes(report.notes), Paragraph(took)))
 
 
@@ -154,8 +174,20 @@ def _cells(row: BenchRow, fastest: float, mark: str) -> tuple[Cell, ...]:
     name = f"{mark}{row.setting.name}"
     if row.batch_ms is None or row.batches_per_s is None:
         return (name, *[""] * 6)
-    error = "" if row.error_pct is None else f"{row.error_pct:.0f} %" if row.error_pct >= 0.95 else "<1 %"
+    error = (
+        ""
+        if row.error_pct is None
+        else f"{row.error_pct:.0f} %"
+        if row.error_pct >= 0.95
+        else "<1 %"
+    )
     first = NOT_MEASURED if row.first_batch_s is None else seconds(row.first_batch_s)
     bar = Bar((("compute", name, 100.0 * row.batches_per_s / fastest),))
-    figures = (f"{row.batch_ms:.1f}", error, f"{row.batches_per_s:.1f}", first, memory(row.memory_bytes))
+    figures = (
+        f"{row.batch_ms:.1f}",
+        error,
+        f"{row.batches_per_s:.1f}",
+        first,
+        memory(row.memory_bytes),
+    )
     return (name, *figures, bar)

@@ -30,12 +30,27 @@ _BAR_CELLS = 24
 def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     text = (
-        "your function without arguments that returns a PyTorch Dataset or DataLoader, which is run: train:make_dataset"
+        "your function without arguments that returns a PyTorch Dataset or DataLoader, which is "
+        "run: train:make_dataset"
     )
     add("function", metavar="MODULE:FUNCTION", help=text)
-    add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
-    add("--workers", action="list", metavar="LIST", help="measure only these numbers of workers, such as 0,4,8")
-    add("--step", metavar="TIME", help="how long your step takes, such as 41ms; a batch must come within 80 %% of it")
+    add(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="samples a batch (default: the DataLoader's, else 1)",
+    )
+    add(
+        "--workers",
+        action="list",
+        metavar="LIST",
+        help="measure only these numbers of workers, such as 0,4,8",
+    )
+    add(
+        "--step",
+        metavar="TIME",
+        help="how long your step takes, such as 41ms; a batch must come within 80 %% of it",
+    )
     add("--budget", default="60s", metavar="TIME", help="stop after this time (default 60s)")
     add("--json", action="store_true", help="one JSON object")
 
@@ -53,7 +68,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     data = make_data(args.function, budget_s)
     left_s = max(1.0, budget_s - (time.monotonic() - begun))
     try:
-        report = dataloader_bench(data, BenchRequest(args.batch_size, counts, step_ms, left_s), _draw)
+        report = dataloader_bench(
+            data, BenchRequest(args.batch_size, counts, step_ms, left_s), _draw
+        )
     except (TypeError, ValueError) as error:
         raise UsageError(f"{args.function}: {error}") from error
     finally:
@@ -115,7 +132,9 @@ def _call(module: str, name: str) -> Any:
     except UsageError:
         raise
     except BaseException as error:
-        raise UsageError(f"{module} cannot be imported: {error_words(error)[:MAX_REASON_CHARS]}") from error
+        raise UsageError(
+            f"{module} cannot be imported: {error_words(error)[:MAX_REASON_CHARS]}"
+        ) from error
     if not callable(function):
         raise UsageError(f"{module} has no function {name}")
     try:
@@ -123,7 +142,9 @@ def _call(module: str, name: str) -> Any:
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise UsageError(f"{module}:{name}() raised {error_words(error)[:MAX_REASON_CHARS]}") from error
+        raise UsageError(
+            f"{module}:{name}() raised {error_words(error)[:MAX_REASON_CHARS]}"
+        ) from error
 
 
 def split_name(text: str) -> tuple[str, str]:

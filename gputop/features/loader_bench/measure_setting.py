@@ -58,7 +58,10 @@ class LoaderFactory:
             arguments.pop("drop_last", None)
             return DataLoader(self.dataset, batch_sampler=sampler, **arguments)
         return DataLoader(
-            self.dataset, batch_size=self.batch_size, sampler=_EndlessSampler(len(self.dataset), seed), **arguments
+            self.dataset,
+            batch_size=self.batch_size,
+            sampler=_EndlessSampler(len(self.dataset), seed),
+            **arguments,
         )
 
 
@@ -77,12 +80,19 @@ class _EndlessSampler:
 
 
 def measure_setting(
-    factory: LoaderFactory, setting: LoaderSetting, seed: int, *, limit_s: float, max_bytes: float | None
+    factory: LoaderFactory,
+    setting: LoaderSetting,
+    seed: int,
+    *,
+    limit_s: float,
+    max_bytes: float | None,
 ) -> BenchRow:
     """Measure one setting in a child, which is killed after ``limit_s`` or beyond ``max_bytes`` of memory."""
     context: Any = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    child = context.Process(target=_child, args=(theirs, factory, setting, seed), name="gputop-loader-bench")
+    child = context.Process(
+        target=_child, args=(theirs, factory, setting, seed), name="gputop-loader-bench"
+    )
     child.start()
     theirs.close()
     meter = ProcessTreeMeter(child.pid)
@@ -95,9 +105,15 @@ def measure_setting(
     if not isinstance(timing, BatchTiming):
         return BenchRow(setting, failed=timing)
     return BenchRow(
-        setting, 1000.0 * timing.batch_s, timing.error_pct, timing.first_s, timing.batches,
-        meter.memory_bytes, meter.read_bytes_per_s, meter.shares(),
-    )  # fmt: skip
+        setting,
+        1000.0 * timing.batch_s,
+        timing.error_pct,
+        timing.first_s,
+        timing.batches,
+        meter.memory_bytes,
+        meter.read_bytes_per_s,
+        meter.shares(),
+    )
 
 
 def _follow(
@@ -111,18 +127,29 @@ def _follow(
                 message: BatchTiming | str | None = ours.recv()
             except EOFError:
                 child.join(1.0)
-                by_the_system = ", as the system does when memory runs out" * (child.exitcode == -signal.SIGKILL)
+                by_the_system = ", as the system does when memory runs out" * (
+                    child.exitcode == -signal.SIGKILL
+                )
                 return f"its process {how_it_ended(child.exitcode or 0)}{by_the_system}"
             if message is None:  # the queues are empty: timing begins
                 meter.begin()
                 continue
-            if isinstance(message, BatchTiming):  # not before: reading the memory of processes slows them down
+            if isinstance(
+                message, BatchTiming
+            ):  # not before: reading the memory of processes slows them down
                 meter.sample(None)
                 meter.measure_memory()
             return message
         meter.sample(max_bytes)
-        if max_bytes is not None and meter.memory_bytes is not None and meter.memory_bytes > max_bytes:
-            return f"stopped: it took more than the {max_bytes / GIB:.1f} GiB of the free memory that it may have"
+        if (
+            max_bytes is not None
+            and meter.memory_bytes is not None
+            and meter.memory_bytes > max_bytes
+        ):
+            return (
+                f"stopped: it took more than the {max_bytes / GIB:.1f} GiB of the free memory that "
+                "it may have"
+            )
     return f"stopped: no answer within {limit_s:.0f} s"
 
 
@@ -139,9 +166,17 @@ def _child(theirs: Connection, factory: LoaderFactory, setting: LoaderSetting, s
     try:
         loader = factory.make(setting, seed)
         begin = loader.__iter__
-        timing = measure(begin, setting.workers, setting.prefetch or 0, time.perf_counter, lambda: theirs.send(None))
+        timing = measure(
+            begin,
+            setting.workers,
+            setting.prefetch or 0,
+            time.perf_counter,
+            lambda: theirs.send(None),
+        )
         theirs.send(timing)
-        theirs.poll(MEMORY_TIMEOUT_S)  # the loader still has its workers; the parent closes the pipe when it is done
+        theirs.poll(
+            MEMORY_TIMEOUT_S
+        )  # the loader still has its workers; the parent closes the pipe when it is done
     except BaseException as error:  # noqa: BLE001 — the dataset is foreign code: whatever it raises is the answer
         theirs.send(_reason(error))
     theirs.close()
@@ -153,10 +188,14 @@ def _reason(error: BaseException) -> str:
         return "the dataset is empty"
     text = str(error).strip()
     if "bus error" in text.lower() or "shared memory" in text.lower():
-        return "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"
+        return (
+            "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"
+        )
     if text.startswith("Caught"):
         # A worker's error is a traceback as text, whose last line names the error.
-        return clean_text(f"{type(error).__name__}: {text.splitlines()[-1].strip()}")[:MAX_REASON_CHARS]
+        return clean_text(f"{type(error).__name__}: {text.splitlines()[-1].strip()}")[
+            :MAX_REASON_CHARS
+        ]
     return error_words(error)[:MAX_REASON_CHARS]
 
 

@@ -86,21 +86,30 @@ def _size(row: BenchRow) -> tuple[float, ...]:
     return setting.workers, setting.prefetch or 0, row.batch_ms or 0.0
 
 
-def conclusion_of(best: BenchRow | None, rows: Sequence[BenchRow], step_ms: float | None, need_ms: float | None) -> str:
+def conclusion_of(
+    best: BenchRow | None, rows: Sequence[BenchRow], step_ms: float | None, need_ms: float | None
+) -> str:
     """Return the answer in a sentence."""
     if best is None or best.batch_ms is None:
         reasons = [row.failed for row in rows if row.failed]
-        return f"nothing could be measured: {reasons[0]}" if reasons else "nothing could be measured"
+        return (
+            f"nothing could be measured: {reasons[0]}" if reasons else "nothing could be measured"
+        )
     name = f"{best.setting.workers} worker{'' if best.setting.workers == 1 else 's'}"
     if best.setting.prefetch not in (None, PREFETCH):
         name += f" with prefetch_factor={best.setting.prefetch}"
     if need_ms is None or step_ms is None:
         tried = max(row.setting.workers for row in rows if row.batch_ms is not None)
-        more_words = "more gain less than 5 %" if best.setting.workers < tried else "the most that was tried"
+        more_words = (
+            "more gain less than 5 %" if best.setting.workers < tried else "the most that was tried"
+        )
         return f"{name}: {best.batch_ms:.1f} ms a batch; {more_words}"
     if keeps_up(best, need_ms):
         took = f"{best.batch_ms:.1f} ms a batch, and your step takes {step_ms:.0f} ms"
-        return f"{name} {'is' if best.setting.workers == 1 else 'are'} enough: {took}; more gain nothing"
+        return (
+            f"{name} {'is' if best.setting.workers == 1 else 'are'} enough: {took}; more gain "
+            "nothing"
+        )
     return (
         f"no setting is fast enough: the best, {name}, takes {best.batch_ms:.1f} ms a batch, and your step "
         f"{step_ms:.0f} ms"
@@ -115,16 +124,33 @@ def limit_of(best: BenchRow | None, room: Room, need_ms: float | None = None) ->
     if keeps_up(best, need_ms):
         return _activity(shares)
     if shares.queued > 0.3 * (shares.run + shares.queued) and shares.run + shares.queued >= MOSTLY:
-        return f"{_activity(shares)}: not enough cores ({room.cores} here): cheaper transforms, OMP_NUM_THREADS=1"
+        return (
+            f"{_activity(shares)}: not enough cores ({room.cores} here): cheaper transforms, "
+            "OMP_NUM_THREADS=1"
+        )
     if shares.run + shares.queued >= MOSTLY:
-        return f"{_activity(shares)}: CPU-bound: more workers help up to {room.cores} cores, then cheaper transforms"
+        return (
+            f"{_activity(shares)}: CPU-bound: more workers help up to {room.cores} cores, then "
+            "cheaper transforms"
+        )
     if shares.disk >= max(shares.network, 0.2):
-        return f"{_activity(shares)}: disk-bound: shard small files, cache on local NVMe, prefetch more"
+        return (
+            f"{_activity(shares)}: disk-bound: shard small files, cache on local NVMe, prefetch "
+            "more"
+        )
     if shares.network >= 0.2:
         return f"{_activity(shares)}: network-bound: cache locally, more workers, larger reads"
-    return f"{_activity(shares)}: workers mostly wait for something else, such as a sleep or a lock; more of them help"
+    return (
+        f"{_activity(shares)}: workers mostly wait for something else, such as a sleep or a lock; "
+        "more of them help"
+    )
 
 
 def _activity(shares: Shares) -> str:
-    parts = (("on a core", shares.run), ("queued", shares.queued), ("disk", shares.disk), ("network", shares.network))
+    parts = (
+        ("on a core", shares.run),
+        ("queued", shares.queued),
+        ("disk", shares.disk),
+        ("network", shares.network),
+    )
     return "workers " + ", ".join(f"{words} {100 * share:.0f} %" for words, share in parts)

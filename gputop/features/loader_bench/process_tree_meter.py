@@ -48,8 +48,15 @@ class ProcessTreeMeter:
         workers = [sample for sample in measured if sample.pid != self._pid] or measured
         for sample in workers:
             run, queued = ((share or 0.0) / 100.0 for share in (sample.run_pct, sample.wait_pct))
-            shares = (run, queued, float(sample.state == "D"), float(sample.waiting_on == "network"))
-            self._sums = [total + min(1.0, share) for total, share in zip(self._sums, shares, strict=True)]
+            shares = (
+                run,
+                queued,
+                float(sample.state == "D"),
+                float(sample.waiting_on == "network"),
+            )
+            self._sums = [
+                total + min(1.0, share) for total, share in zip(self._sums, shares, strict=True)
+            ]
         if workers:
             self._samples += len(workers)
             self._count += 1
@@ -70,7 +77,9 @@ class ProcessTreeMeter:
 
     def shares(self) -> Shares | None:
         """Return the workers' means; None without samples."""
-        return None if not self._samples else Shares(*(total / self._samples for total in self._sums))
+        return (
+            None if not self._samples else Shares(*(total / self._samples for total in self._sums))
+        )
 
     @property
     def read_bytes_per_s(self) -> float | None:

@@ -115,7 +115,9 @@ def read_snapshot(path: str) -> AllocatorSnapshot:
         # Only the segments, as torch.cuda.memory_snapshot() gives them.
         data = {"segments": data}
     if not isinstance(data, dict) or not isinstance(data.get("segments"), list):
-        raise NotPlain("holds no segments: a snapshot is what torch.cuda.memory._dump_snapshot writes")
+        raise NotPlain(
+            "holds no segments: a snapshot is what torch.cuda.memory._dump_snapshot writes"
+        )
     try:
         return _Reader(path).snapshot(data)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
@@ -129,7 +131,9 @@ def _refuse_sqlite(path: str) -> None:
         begin = file.read(1 << 16)
     if begin.startswith(_SQLITE):
         kind = next(words for mark, words in _SQLITE_KINDS if mark in begin)
-        raise NotPlain(f"{kind}: write the pickle with torch.cuda.memory._dump_snapshot(FILE), only that is read here")
+        raise NotPlain(
+            f"{kind}: write the pickle with torch.cuda.memory._dump_snapshot(FILE), only that is read here"
+        )
 
 
 class _Impossible(Exception):
@@ -156,10 +160,14 @@ class _Reader:
         steps = self._steps(data.get("external_annotations"))
         devices = [
             DeviceMemory(at, segments.get(at, []), events.get(at, []), *steps.get(at, ([], "")))
-            for at in sorted({*segments, *(at for at, device_events in events.items() if device_events)})
+            for at in sorted(
+                {*segments, *(at for at, device_events in events.items() if device_events)}
+            )
         ]
         if not devices:
-            raise NotPlain("holds neither segments nor events: nothing was allocated, and nothing recorded")
+            raise NotPlain(
+                "holds neither segments nor events: nothing was allocated, and nothing recorded"
+            )
         settings = data.get("allocator_settings")
         expandable = settings.get("expandable_segments") if isinstance(settings, dict) else None
         known = expandable if isinstance(expandable, bool) else None
@@ -196,20 +204,36 @@ class _Reader:
             # Blocks tile their segment; PyTorch 2.0 did not write their addresses.
             begin, size = _whole(block.get("address", end)), _size(block["size"])
             end = begin + size
-            return MemoryBlock(begin, size, _requested(block, size), str(block["state"]), self._stacks.number(block))
+            return MemoryBlock(
+                begin,
+                size,
+                _requested(block, size),
+                str(block["state"]),
+                self._stacks.number(block),
+            )
 
         blocks = self._read(segment["blocks"], read)
-        is_private, is_expandable = isinstance(pool, (tuple, list)) and any(pool), segment.get("is_expandable") is True
-        stream, device = _whole(segment.get("stream") or 0), _size(segment.get("device", 0), MOST_DEVICES)
+        is_private, is_expandable = (
+            isinstance(pool, (tuple, list)) and any(pool),
+            segment.get("is_expandable") is True,
+        )
+        stream, device = (
+            _whole(segment.get("stream") or 0),
+            _size(segment.get("device", 0), MOST_DEVICES),
+        )
         total = _size(segment["total_size"])
-        return device, MemorySegment(address, total, tuple(blocks), stream, is_private, is_expandable)
+        return device, MemorySegment(
+            address, total, tuple(blocks), stream, is_private, is_expandable
+        )
 
     def _event(self, event: dict[str, Any]) -> AllocatorEvent:
         action, free = _ACTIONS.get(event["action"], OTHER), _whole(event.get("device_free", 0))
         address, size = _whole(event.get("addr") or 0), _size(event.get("size", 0))
         time_us, stream = _whole(event.get("time_us", 0)), _whole(event.get("stream") or 0)
         number = self._stacks.number(event)
-        return AllocatorEvent(action, address, size, time_us, stream, number, free if 0 <= free < MOST_BYTES else None)
+        return AllocatorEvent(
+            action, address, size, time_us, stream, number, free if 0 <= free < MOST_BYTES else None
+        )
 
     def _steps(self, annotations: Any) -> dict[int, tuple[list[int], str]]:
         """Begin of each device's steps, and the annotation marking them."""

@@ -136,7 +136,9 @@ class DeviceReport(Struct, frozen=True):
     def contradicts_itself(self) -> bool:
         """Whether more is in use than was reserved, which no allocator can do."""
         end, peak = self.end, self.peak
-        is_over = end.allocated_bytes + end.rounding_bytes + end.awaiting_free_bytes > end.reserved_bytes
+        is_over = (
+            end.allocated_bytes + end.rounding_bytes + end.awaiting_free_bytes > end.reserved_bytes
+        )
         return is_over or (peak is not None and peak.bytes > peak.most_reserved_bytes)
 
 
@@ -163,7 +165,9 @@ def analyse(snapshot: AllocatorSnapshot) -> MemoryReport:
     """Analyse every device of a snapshot."""
     devices = tuple(_device(device, snapshot.stacks) for device in snapshot.devices)
     has_stacks = any(stack.frames for stack in snapshot.stacks)
-    return MemoryReport(snapshot.path, devices, snapshot.expandable, has_stacks, snapshot.impossible)
+    return MemoryReport(
+        snapshot.path, devices, snapshot.expandable, has_stacks, snapshot.impossible
+    )
 
 
 def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport:
@@ -172,15 +176,23 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     before = _live_before(events, end, stacks)
     in_use, reserved = [size for _, size in _replayed(events, before)], _reserved_after(device)
     peak = max(range(len(in_use)), key=in_use.__getitem__)
-    failures = [number for number, event in enumerate(events) if event.action == OOM][-MOST_FAILURES:]
+    failures = [number for number, event in enumerate(events) if event.action == OOM][
+        -MOST_FAILURES:
+    ]
     times = list(accumulate((event.time_us for event in events), max))
     bounds = sorted({bisect_left(times, begin) for begin in device.steps_us[-MOST_STEPS:]})
     wanted_events = {peak, *failures, *bounds}
-    alive = {at: dict(live) for at, (live, _) in enumerate(_replayed(events, before)) if at in wanted_events}
+    alive = {
+        at: dict(live)
+        for at, (live, _) in enumerate(_replayed(events, before))
+        if at in wanted_events
+    }
     ranges = ranges_after(device, (peak, *failures))
 
     def free_at(at: int, stream: int | None = None) -> FreeMemory:
-        return free_memory(ranges[at], ((address, size) for address, (size, _) in alive[at].items()), stream)
+        return free_memory(
+            ranges[at], ((address, size) for address, (size, _) in alive[at].items()), stream
+        )
 
     at_peak = alive[peak]
     allocated = {event.address for event in events if event.action == ALLOC}
@@ -188,7 +200,9 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     return DeviceReport(
         index=device.index,
         events=len(events),
-        peak=MemoryPeak(in_use[peak], peak, reserved[peak], max(reserved), free_at(peak)) if events else None,
+        peak=MemoryPeak(in_use[peak], peak, reserved[peak], max(reserved), free_at(peak))
+        if events
+        else None,
         preexisting_bytes=sum(size for size, _ in before.values()),
         end=_reserved(device),
         categories_bytes=_by_category(at_peak.values(), stacks),
@@ -198,7 +212,8 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
         steps_from=device.step_name or None,
         growth=_growth([alive[at] for at in bounds], stacks),
         out_of_memory=tuple(
-            _failure(events[at], alive[at], reserved[at], free_at(at, events[at].stream), stacks) for at in failures
+            _failure(events[at], alive[at], reserved[at], free_at(at, events[at].stream), stacks)
+            for at in failures
         ),
         curve=_thinned(in_use, reserved) if events else (),
     )
@@ -223,7 +238,10 @@ def _live_before(events: list[AllocatorEvent], end: _Live, stacks: list[Allocati
             # Its stack is in an earlier event, or it was allocated before the recording.
             live[event.address] = (event.size, _UNKNOWN)
     return {
-        address: (size, _UNKNOWN if number != _UNKNOWN and stacks[number].place == NO_STACK else number)
+        address: (
+            size,
+            _UNKNOWN if number != _UNKNOWN and stacks[number].place == NO_STACK else number,
+        )
         for address, (size, number) in live.items()
     }
 
@@ -260,7 +278,10 @@ def _reserved(device: DeviceMemory) -> Reserved:
     """Memory at the end, by the sizes of the blocks."""
     blocks = [block for segment in device.segments for block in segment.blocks if block.active]
     allocated = [block for block in blocks if block.state == ALLOCATED]
-    requested, taken = sum(block.requested for block in allocated), sum(block.size for block in allocated)
+    requested, taken = (
+        sum(block.requested for block in allocated),
+        sum(block.size for block in allocated),
+    )
     ranges = ranges_after(device, (len(device.events),))[len(device.events)]
     return Reserved(
         sum(segment.size for segment in device.segments),
@@ -272,7 +293,9 @@ def _reserved(device: DeviceMemory) -> Reserved:
     )
 
 
-def _by_place(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> tuple[HeldMemory, ...]:
+def _by_place(
+    sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]
+) -> tuple[HeldMemory, ...]:
     """Memory by place, largest first."""
     sums: dict[tuple[str, Category], list[int]] = {}
     frames: dict[tuple[str, Category], tuple[int, tuple[str, ...]]] = {}
@@ -295,7 +318,9 @@ def _stack(stacks: list[AllocationStack], number: int) -> AllocationStack:
 _BEFORE = AllocationStack("before the recording began", (), "other")
 
 
-def _by_category(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> dict[str, int]:
+def _by_category(
+    sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]
+) -> dict[str, int]:
     sums: dict[str, int] = {}
     for size, number in sizes_and_stacks:
         category = _stack(stacks, number).category
@@ -311,18 +336,37 @@ def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growt
     later = at_steps[1:]
     if len(later) < LEAST_STEPS:
         return ()
-    by_step = [{(row.place, row.category): row for row in _by_place(live.values(), stacks)} for live in later]
+    by_step = [
+        {(row.place, row.category): row for row in _by_place(live.values(), stacks)}
+        for live in later
+    ]
     grown: list[Growth] = []
     for key, row in by_step[-1].items():
         sizes = [step[key].bytes if key in step else 0 for step in by_step]
         a_step = (sizes[-1] - sizes[0]) / (len(sizes) - 1)
         if a_step >= LEAST_GROWTH and all(now > was for was, now in pairwise(sizes)):
-            grown.append(Growth(row.place, row.category, round(a_step), sizes[0], sizes[-1], len(sizes), row.frames))
-    return tuple(sorted(grown, key=lambda place_growth: (-place_growth.bytes_a_step, place_growth.place)))
+            grown.append(
+                Growth(
+                    row.place,
+                    row.category,
+                    round(a_step),
+                    sizes[0],
+                    sizes[-1],
+                    len(sizes),
+                    row.frames,
+                )
+            )
+    return tuple(
+        sorted(grown, key=lambda place_growth: (-place_growth.bytes_a_step, place_growth.place))
+    )
 
 
 def _failure(
-    event: AllocatorEvent, live: _Live, reserved: int, free: FreeMemory, stacks: list[AllocationStack]
+    event: AllocatorEvent,
+    live: _Live,
+    reserved: int,
+    free: FreeMemory,
+    stacks: list[AllocationStack],
 ) -> OutOfMemory:
     missing = max(0, event.size - (event.free_bytes or 0) - free.stuck_bytes - free.whole_bytes)
     if not missing:
@@ -333,7 +377,9 @@ def _failure(
         cause = "private_pool" if free.private_bytes >= free.other_streams_bytes else "other_stream"
     in_use, place = sum(size for size, _ in live.values()), _stack(stacks, event.stack).place
     alive = _by_place(live.values(), stacks)
-    return OutOfMemory(event.size, event.free_bytes, reserved, in_use, free, missing, cause, place, alive)
+    return OutOfMemory(
+        event.size, event.free_bytes, reserved, in_use, free, missing, cause, place, alive
+    )
 
 
 def _thinned(in_use: list[int], reserved: list[int]) -> tuple[tuple[int, int, int], ...]:

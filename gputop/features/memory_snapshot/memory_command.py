@@ -26,8 +26,12 @@ def arguments(command: argparse.ArgumentParser) -> None:
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--html", action="store_true", help="a page for a browser")
-    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
-    command.add_argument("--top", type=int, default=TOP, metavar="N", help=f"how many places to list (default {TOP})")
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help="write there; .json and .html choose the form"
+    )
+    command.add_argument(
+        "--top", type=int, default=TOP, metavar="N", help=f"how many places to list (default {TOP})"
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -36,11 +40,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     form_of(args)
     report = redacted_report(reported(args.file), settings)
     deliver_report(
-        args, settings,
+        args,
+        settings,
         lambda: memory_data(report),
         lambda is_page: memory_document(report, MOST_ON_PAGE if is_page else args.top),
         "sizes are what was asked for ·",
-    )  # fmt: skip
+    )
     return FOUND if any(findings(report, device) for device in report.devices) else 0
 
 

@@ -6,19 +6,35 @@ from msgspec import Struct
 
 from gputop.diagnosis.thresholds import FRAGMENTED_BYTES, FRAGMENTED_PCT
 from gputop.diagnosis.types import Level
-from gputop.features.memory_snapshot.memory_analysis import DeviceReport, Growth, MemoryPeak, MemoryReport, OutOfMemory
+from gputop.features.memory_snapshot.memory_analysis import (
+    DeviceReport,
+    Growth,
+    MemoryPeak,
+    MemoryReport,
+    OutOfMemory,
+)
 from gputop.features.memory_snapshot.stacks import Category
 from gputop.model.quantity import memory_size
 
-EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before the program's first allocation"
+EXPANDABLE = (
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before the program's first allocation"
+)
 FEWER_SIZES = (
-    "fewer different sizes: pad batches to a few lengths, allocate what lives long first; empty_cache() between phases"
+    "fewer different sizes: pad batches to a few lengths, allocate what lives long first; "
+    "empty_cache() between phases"
 )
 FEWER_GRAPHS = (
-    "fewer captured sizes, one pool for all graphs (torch.cuda.graph_pool_handle), capture the largest size first"
+    "fewer captured sizes, one pool for all graphs (torch.cuda.graph_pool_handle), capture the "
+    "largest size first"
 )
-ONE_STREAM = "allocate on one stream, or reuse a side stream's tensors there: its cache serves no other stream"
-LET_GO = "do not keep what a step made: loss.item() or .detach() for what is collected, lists cleared, hooks removed"
+ONE_STREAM = (
+    "allocate on one stream, or reuse a side stream's tensors there: its cache serves no other "
+    "stream"
+)
+LET_GO = (
+    "do not keep what a step made: loss.item() or .detach() for what is collected, lists cleared, "
+    "hooks removed"
+)
 SMALLER: dict[Category, str] = {
     "activations": "a smaller micro-batch with accumulated gradients, activation checkpointing, bf16",
     "optimizer": "sharded optimizer state (FSDP, ZeRO), an 8-bit or factored optimizer",
@@ -46,7 +62,11 @@ def findings(report: MemoryReport, device: DeviceReport) -> tuple[MemoryFinding,
     all_findings = [_failure(failure, report) for failure in device.out_of_memory[-1:]]
     all_findings += [_growth(device.growth)] if device.growth else []
     peak = device.peak
-    if peak is not None and peak.fragmentation_pct >= FRAGMENTED_PCT and peak.free.stuck_bytes >= FRAGMENTED_BYTES:
+    if (
+        peak is not None
+        and peak.fragmentation_pct >= FRAGMENTED_PCT
+        and peak.free.stuck_bytes >= FRAGMENTED_BYTES
+    ):
         all_findings.append(_fragmentation(peak, report))
     return tuple(all_findings)
 
@@ -66,7 +86,9 @@ def _fragmentation(peak: MemoryPeak, report: MemoryReport) -> MemoryFinding:
 
 def _failure(oom: OutOfMemory, report: MemoryReport) -> MemoryFinding:
     free = oom.free
-    device_free = "an unknown amount" if oom.device_free_bytes is None else memory_size(oom.device_free_bytes)
+    device_free = (
+        "an unknown amount" if oom.device_free_bytes is None else memory_size(oom.device_free_bytes)
+    )
     lines = [
         f"{memory_size(oom.in_use_bytes)} of {memory_size(oom.reserved_bytes)} reserved were in use, "
         f"{device_free} free on the device, {memory_size(free.stuck_bytes + free.whole_bytes)} free inside of what was "
@@ -84,15 +106,24 @@ def _failure(oom: OutOfMemory, report: MemoryReport) -> MemoryFinding:
         lines.append(f"{other}: not usable for this one")
         remedy = ONE_STREAM
     else:
-        lines += [words for size, words in ((free.private_bytes, private), (free.other_streams_bytes, other)) if size]
-        lines.append(f"all free pieces as one would not have sufficed: {memory_size(oom.missing_bytes)} were missing")
+        lines += [
+            words
+            for size, words in ((free.private_bytes, private), (free.other_streams_bytes, other))
+            if size
+        ]
+        lines.append(
+            f"all free pieces as one would not have sufficed: {memory_size(oom.missing_bytes)} were missing"
+        )
         remedy = SMALLER[_largest(oom)]
     largest = max(oom.alive, key=lambda row: row.bytes, default=None)
     if largest is not None:
         held = f"{memory_size(largest.bytes)} in {largest.allocations} allocations"
         lines.append(f"most was held by {largest.place}: {held}")
     where = f" at {oom.place}" if report.stacks else ""
-    head = f"OUT OF MEMORY: {memory_size(oom.wanted_bytes)} wanted{where}, {device_free} free on the device"
+    head = (
+        f"OUT OF MEMORY: {memory_size(oom.wanted_bytes)} wanted{where}, {device_free} free on the "
+        "device"
+    )
     return MemoryFinding("out_of_memory", "red", head, tuple(lines), remedy)
 
 

@@ -8,7 +8,11 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.memory_snapshot.allocator_snapshot import SEGMENT_ALLOC, SEGMENT_FREE, DeviceMemory
+from gputop.features.memory_snapshot.allocator_snapshot import (
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    DeviceMemory,
+)
 
 EXPANDABLE_PAGE = 20 << 20
 """Expandable segments return whole pages of this size to the driver (kLargeBuffer of CUDACachingAllocator)."""
@@ -46,7 +50,9 @@ def ranges_after(device: DeviceMemory, moments: Iterable[int]) -> dict[int, list
     They are found by undoing the events from the end.
     """
     ranges = {
-        part.address: Range(part.address, part.address + part.size, part.stream, part.private, part.expandable)
+        part.address: Range(
+            part.address, part.address + part.size, part.stream, part.private, part.expandable
+        )
         for part in device.segments
     }
     wanted, found = set(moments), {}
@@ -57,7 +63,9 @@ def ranges_after(device: DeviceMemory, moments: Iterable[int]) -> dict[int, list
         if event is not None and event.action == SEGMENT_ALLOC:
             _remove(ranges, event.address, event.address + event.size)
         elif event is not None and event.action == SEGMENT_FREE:
-            ranges[event.address] = Range(event.address, event.address + event.size, event.stream, False, False)
+            ranges[event.address] = Range(
+                event.address, event.address + event.size, event.stream, False, False
+            )
     return found
 
 
@@ -77,7 +85,9 @@ def _remove(ranges: dict[int, Range], begin: int, end: int) -> None:
                 ranges[end] = replace(part, begin=end)
 
 
-def free_memory(ranges: list[Range], live: Iterable[tuple[int, int]], stream: int | None = None) -> FreeMemory:
+def free_memory(
+    ranges: list[Range], live: Iterable[tuple[int, int]], stream: int | None = None
+) -> FreeMemory:
     """Free memory in ``ranges`` beside the live blocks, given as (address, size).
 
     With ``stream``, the free memory of other streams is counted apart.

@@ -17,12 +17,21 @@ from gputop.system.plain_pickle import NotPlain
 MOST_FRAMES = 256
 """Frames of a stack that are examined, from the innermost on."""
 _SHOWN_FRAMES = 12
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<string>|<frozen|_dynamo|_inductor/")
+_INSTALLED = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python3|<string>|<frozen|_dynamo|_inductor/"
+)
 _OF_PYTORCH = re.compile(r"(?:^|/)(?:torch|torchgen|triton|functorch)/")
 NO_STACK = "no stack recorded"
 NO_PYTHON = "no Python frame (C++ or the backward pass)"
 Category = Literal[
-    "parameters", "gradients", "optimizer", "activations", "inputs", "communication", "workspace", "other"
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "inputs",
+    "communication",
+    "workspace",
+    "other",
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 _RECORDED: dict[str, Category] = {
@@ -44,7 +53,9 @@ _WORDS: tuple[tuple[Category, str, str], ...] = (
     ("activations", r"torch/nn/modules/|torch/nn/functional\.py", r"^forward$|_call_impl|_wrapped_call"),
 )  # fmt: skip
 """Category, files and functions that mark it. The first category with a matching frame wins."""
-_BY_FRAME = tuple((category, re.compile(files), re.compile(names)) for category, files, names in _WORDS)
+_BY_FRAME = tuple(
+    (category, re.compile(files), re.compile(names)) for category, files, names in _WORDS
+)
 _OTHER = len(_BY_FRAME)
 
 
@@ -103,25 +114,42 @@ class Stacks:
         if not python:
             return AllocationStack(NO_PYTHON if lines else NO_STACK, (), category)
         strangers = [line for line in python if not _OF_PYTORCH.search(line.file)]
-        own_line = next((line for line in strangers if not _INSTALLED.search(line.file)), (strangers or python)[0])
-        return AllocationStack(own_line.text, tuple(line.text for line in python[:_SHOWN_FRAMES]), category)
+        own_line = next(
+            (line for line in strangers if not _INSTALLED.search(line.file)),
+            (strangers or python)[0],
+        )
+        return AllocationStack(
+            own_line.text, tuple(line.text for line in python[:_SHOWN_FRAMES]), category
+        )
 
     def _line(self, frame: Any) -> _Line:
         line = self._lines.get(id(frame))
         if line is None:
             if not isinstance(frame, dict):
                 raise NotPlain("is not a memory snapshot: a frame is no dictionary")
-            file, name, number = str(frame.get("filename", ""))[:500], str(frame.get("name", "")), frame.get("line")
+            file, name, number = (
+                str(frame.get("filename", ""))[:500],
+                str(frame.get("name", "")),
+                frame.get("line"),
+            )
             short = "/".join(file.rsplit("/", 2)[-2:])
-            where = f"{short}:{number}" if isinstance(number, int) and 0 < number < 1 << 31 else short
-            line = self._lines[id(frame)] = _Line(file, f"{where} {name}"[:300], _category_rank(file, name[:500]))
+            where = (
+                f"{short}:{number}" if isinstance(number, int) and 0 < number < 1 << 31 else short
+            )
+            line = self._lines[id(frame)] = _Line(
+                file, f"{where} {name}"[:300], _category_rank(file, name[:500])
+            )
         return line
 
 
 @lru_cache(1 << 16)
 def _category_rank(file: str, name: str) -> int:
     """Rank of the first category that a frame matches."""
-    matches = (at for at, (_, files, names) in enumerate(_BY_FRAME) if files.search(file) or names.search(name))
+    matches = (
+        at
+        for at, (_, files, names) in enumerate(_BY_FRAME)
+        if files.search(file) or names.search(name)
+    )
     return next(matches, _OTHER)
 
 

@@ -66,7 +66,9 @@ class Cuda:
         self._device = self._out("cuDeviceGet", c_int, 0)
         self.version = self._out("cuDriverGetVersion", c_int)
         self.multiprocessors = self._attribute(MULTIPROCESSORS)
-        self.shared_bytes = max(self._attribute(SHARED_PER_BLOCK_OPTIN), self._attribute(SHARED_PER_BLOCK))
+        self.shared_bytes = max(
+            self._attribute(SHARED_PER_BLOCK_OPTIN), self._attribute(SHARED_PER_BLOCK)
+        )
         self._context = self._out("cuCtxCreate_v2", c_void_p, _SCHEDULE_BLOCKING_SYNC, self._device)
         self._module = self._out("cuModuleLoadData", c_void_p, ctypes.cast(c_char_p(ptx), c_void_p))
         self._stream = self._out("cuStreamCreate", c_void_p, _NON_BLOCKING)
@@ -77,7 +79,9 @@ class Cuda:
         if code:
             words = c_char_p()
             self._library.cuGetErrorName(code, byref(words))
-            raise CudaError(f"{name}: {(words.value or b'unknown error').decode(errors='replace')} ({code})")
+            raise CudaError(
+                f"{name}: {(words.value or b'unknown error').decode(errors='replace')} ({code})"
+            )
 
     def _out(self, name: str, kind: Any, *arguments: Any) -> Any:
         """The value of that type that a call writes through its first argument. Raises CudaError."""
@@ -95,12 +99,25 @@ class Cuda:
             self._call("cuFuncSetAttribute", function, MOST_DYNAMIC_SHARED, shared_bytes)
         return function
 
-    def launch(self, function: Any, blocks: int, threads: int, shared_bytes: int = 0, *values: int) -> None:
+    def launch(
+        self, function: Any, blocks: int, threads: int, shared_bytes: int = 0, *values: int
+    ) -> None:
         """Queue one launch; ``values`` are its parameters, 64 bits each."""
         held = [c_uint64(value) for value in values]
         parameters = (c_void_p * max(1, len(held)))(*map(ctypes.addressof, held))
         self._call(
-            "cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared_bytes, self._stream, parameters, None
+            "cuLaunchKernel",
+            function,
+            blocks,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            shared_bytes,
+            self._stream,
+            parameters,
+            None,
         )
 
     def allocate(self, size: int) -> Any:

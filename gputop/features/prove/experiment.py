@@ -100,7 +100,9 @@ def stages(multiprocessors: int) -> list[Stage]:
     n = multiprocessors
     all_stages = [Stage("idle", 0, "nothing runs", 0.0)]
     for k in dict.fromkeys(max(1, count) for count in (1, n // 4, n // 2, n)):
-        title = f"{k} of {n} multiprocessors spin{'s' if k == 1 else ''}" if k == 1 else f"{k} of {n}"
+        title = (
+            f"{k} of {n} multiprocessors spin{'s' if k == 1 else ''}" if k == 1 else f"{k} of {n}"
+        )
         all_stages.append(Stage("spin", k, title, 100.0 * k / n))
     all_stages.append(Stage("tiny", 1, "tiny kernels, one after the other", None))
     all_stages.append(Stage("copy", 0, "copying memory", None))
@@ -143,14 +145,18 @@ def verdict(results: Sequence[Result], why_not: str = "") -> ProofVerdict:
     judged = [r for r in results if r.stage.expected_pct is not None]
     working = [r for r in results if r.stage.kind != "idle"]
     full = sum((r.util_pct or 0.0) >= FULL_UTIL for r in working)
-    util_words = f"Utilisation was at least {FULL_UTIL:.0f} % in {full} of {len(working)} stages with work."
+    util_words = (
+        f"Utilisation was at least {FULL_UTIL:.0f} % in {full} of {len(working)} stages with work."
+    )
     if not judged or all(r.sm_pct is None for r in judged):
         bound = "Of SM activity only a bound is known here: at most the utilisation."
         return ProofVerdict(3, f"SM activity is not measured. {bound} {util_words}", why_not)
     unknown = [r for r in judged if r.sm_pct is None]
     if unknown:
         return ProofVerdict(
-            1, f'SM activity was measured in some stages only, not at "{unknown[0].stage.title}".', why_not
+            1,
+            f'SM activity was measured in some stages only, not at "{unknown[0].stage.title}".',
+            why_not,
         )
     off = [(abs((r.sm_pct or 0.0) - (r.stage.expected_pct or 0.0)), r) for r in judged]
     worst_pct, worst = max(off, key=lambda pair: pair[0])
@@ -166,7 +172,10 @@ def _likely(judged: Sequence[Result]) -> str:
     if idle is not None and idle.ok is False:
         return "something else runs on this GPU: it was not idle while gputop ran nothing on it"
     if all((r.sm_pct or 0.0) < 1.0 for r in judged):
-        return "the counter reads 0 at work: it may be gated or read by somebody else (ncu, nsys, DCGM)"
+        return (
+            "the counter reads 0 at work: it may be gated or read by somebody else (ncu, nsys, "
+            "DCGM)"
+        )
     high = sum((r.sm_pct or 0.0) > (r.stage.expected_pct or 0.0) for r in judged if not r.ok)
     if high == sum(not r.ok for r in judged):
         return "another process works on this GPU, or the clocks of idle multiprocessors were gated"

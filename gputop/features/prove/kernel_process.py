@@ -28,7 +28,9 @@ class Kernels:
     def __init__(self, uuid: str) -> None:
         """Start it on this GPU, by UUID since CUDA numbers GPUs in its own order."""
         environment = ours(CUDA_VISIBLE_DEVICES=uuid)
-        self._dialogue = Dialogue[Message](our_program(f"{__package__}.cuda_program"), environment, Message)
+        self._dialogue = Dialogue[Message](
+            our_program(f"{__package__}.cuda_program"), environment, Message
+        )
         self._is_ready = False
 
     def ready(self) -> Ready:

@@ -33,17 +33,27 @@ SUFFIXES = (".svg", ".json", ".txt")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="one JSON object with every sample, to paste")
-    command.add_argument("-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt")
+    command.add_argument(
+        "--json", action="store_true", help="one JSON object with every sample, to paste"
+    )
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt"
+    )
     command.add_argument("--record", metavar="FILE", help="keep a recording of it")
-    command.add_argument("--report", metavar="FILE", help="what was measured, as JSON for docs/hardware.md: no names")
-    command.add_argument("--force", action="store_true", help="even while other processes use the GPU")
+    command.add_argument(
+        "--report", metavar="FILE", help="what was measured, as JSON for docs/hardware.md: no names"
+    )
+    command.add_argument(
+        "--force", action="store_true", help="even while other processes use the GPU"
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     path, report = _target(args.output), _target(args.report)
     if path is not None and path.suffix not in SUFFIXES:
-        raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
+        raise UsageError(
+            f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}"
+        )
     if not args.json:
         stdout_is_text(settings)
     # A script that ends gputop by a signal must leave nothing on the GPU either.
@@ -74,16 +84,22 @@ def _proved(args: argparse.Namespace, settings: Settings) -> Proof:
     """Run the experiment and print its results as they come."""
     keeper = _Keeper()
     source = redacted_source(open_local(settings, INTERVAL_S, wakes=True), redactor_of(settings))
-    watched = Watched(keeper.take, keeper.mark, lambda result: None if args.json else _print(row(result)))
+    watched = Watched(
+        keeper.take, keeper.mark, lambda result: None if args.json else _print(row(result))
+    )
     experiment = Experiment(source, watched)
     try:
         before = experiment.look(force=args.force)
         cuda = experiment.start_cuda()
         if args.record is not None:
             keeper.record(args.record)
-        say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; Ctrl+C stops at once")
+        say(
+            "runs kernels for about half a minute and takes 256 MiB of the GPU's memory; Ctrl+C stops at once"
+        )
         if not args.json:
-            first = headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before))
+            first = headline(
+                experiment.chosen(before), before.machine.driver, None, experiment.others(before)
+            )
             _print("\n".join([*first, HEAD]))
         return experiment.run(before, cuda)
     except KernelsFailed as failed:

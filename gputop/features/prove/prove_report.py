@@ -28,10 +28,16 @@ _LEGEND_OF_UTIL = (("▇", "gap.unknown"), (" UTIL, SM not measured", "dim"))
 HEAD = f"{'':{_TITLE}}{'UTIL':>5}{'SM':>6}{'expected':>9}{'power':>9}"
 
 
-def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, other_users: Sequence[str]) -> list[str]:
+def headline(
+    gpu: GpuSample, driver: str | None, multiprocessors: int | None, other_users: Sequence[str]
+) -> list[str]:
     """The GPU and its source of SM activity, in lines."""
     static = gpu.static
-    source = f"SM measured · {SM_SOURCES[gpu.sm_source].label}" if gpu.sm_source in MEASURED else "SM not measured"
+    source = (
+        f"SM measured · {SM_SOURCES[gpu.sm_source].label}"
+        if gpu.sm_source in MEASURED
+        else "SM not measured"
+    )
     parts = [f"GPU {static.index}  {static.name}"]
     if multiprocessors is not None:
         parts.append(f"{multiprocessors} multiprocessors")
@@ -88,18 +94,25 @@ def picture(proof: Proof, verdict: ProofVerdict) -> list[tuple[tuple[str, str], 
     """
     first = headline(proof.at_rest, proof.driver, proof.multiprocessors, proof.other_users)
     rows: list[tuple[tuple[str, str], ...]] = [((line, "value"),) for line in first]
-    legend = _LEGEND if any(result.sm_pct is not None for result in proof.results) else _LEGEND_OF_UTIL
+    legend = (
+        _LEGEND if any(result.sm_pct is not None for result in proof.results) else _LEGEND_OF_UTIL
+    )
     room = _BAR + 2 - sum(len(part) for part, _ in legend)
     rows.append(((" " * (_TITLE + 1), "text"), *legend, (f"{'':{room}}{HEAD[_TITLE:]}", "dim")))
     styles = {"✓": "level.green", "✗": "level.red"}
     for result in proof.results:
         line = terminal_safe(row(result))
         marked = [(part, styles.get(part, "text")) for part in re.split("([✓✗])", line[_TITLE:])]
-        rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(result), ("  ", "text"), *marked))
+        rows.append(
+            ((line[:_TITLE], "text"), (" ", "text"), *_bar(result), ("  ", "text"), *marked)
+        )
     level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
     verdict_rows = len(wrapped(verdict.words, WIDTH))
     words = [terminal_safe(line) for line in conclusion(verdict)]
-    return [*rows, *(((line, level if i < verdict_rows else "text"),) for i, line in enumerate(words))]
+    return [
+        *rows,
+        *(((line, level if i < verdict_rows else "text"),) for i, line in enumerate(words)),
+    ]
 
 
 def _bar(result: Result) -> list[tuple[str, str]]:

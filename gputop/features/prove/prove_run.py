@@ -108,9 +108,13 @@ class Experiment:
             results.append(result)
             self._watched.on_result(result)
         return Proof(
-            self.chosen(before), before.machine.driver, cuda.multiprocessors, cuda.cuda, tuple(self.others(before)),
+            self.chosen(before),
+            before.machine.driver,
+            cuda.multiprocessors,
+            cuda.cuda,
+            tuple(self.others(before)),
             tuple(results),
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         if self._kernels is not None:
@@ -130,7 +134,9 @@ class Experiment:
             if newest is None:
                 continue
             is_complete = bool(newest.gpus) and "proc" not in newest.repeats
-            if is_complete and (spent > SM_WAIT_S or any(gpu.sm_active_pct is not None for gpu in newest.gpus)):
+            if is_complete and (
+                spent > SM_WAIT_S or any(gpu.sm_active_pct is not None for gpu in newest.gpus)
+            ):
                 return newest
         if newest is None:
             raise SourceError("the driver does not answer: see `gputop doctor`")

@@ -114,10 +114,18 @@ def whole(value: Value) -> int:
 
 
 def _positive(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) and 0.0 < value < _MOST_BLOCKS else float(ABSENT)
+    return (
+        float(value)
+        if isinstance(value, int | float) and 0.0 < value < _MOST_BLOCKS
+        else float(ABSENT)
+    )
 
 
-_SPANS: dict[str, int] = {"cpu_op": OPERATOR, "user_annotation": ANNOTATION, "python_function": PYTHON}
+_SPANS: dict[str, int] = {
+    "cpu_op": OPERATOR,
+    "user_annotation": ANNOTATION,
+    "python_function": PYTHON,
+}
 _CALLS = frozenset({"cuda_runtime", "cuda_driver"})
 _COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
 _WORK = _COPIES | {"kernel"}
@@ -180,7 +188,11 @@ class _Filler:
 
     def _note_processes(self, group: list[ChromeEvent]) -> None:
         """Note the processes by which JAX and TensorFlow are known: their events have no category."""
-        names = [str(event.args.name) for event in group if event.name == "process_name" and event.args is not None]
+        names = [
+            str(event.args.name)
+            for event in group
+            if event.name == "process_name" and event.args is not None
+        ]
         self._trace.other_processes += filter(_OF_XPROF.match, names)
 
     def _fill(self, category: str, group: list[Any]) -> None:
@@ -207,7 +219,10 @@ class _Filler:
             return
         trace = self._trace
         args: list[Any] = [event.args or NO_ARGS for event in group]
-        rows = (*self._times(group), array("i", list(map(trace.names.__getitem__, map(_NAME, group)))))
+        rows = (
+            *self._times(group),
+            array("i", list(map(trace.names.__getitem__, map(_NAME, group)))),
+        )
         if category in _WORK:
             self._append_work(rows, args, category in _COPIES)
             return
@@ -226,7 +241,11 @@ class _Filler:
         base = self.base_us
         starts = array("q", [floor((event.ts - base) * 1000.0 + 0.5) for event in group])
         durations = array("q", [floor(event.dur * 1000.0 + 0.5) for event in group])
-        if min(durations) < 0 or max(durations) > _FARTHEST_NS or max(map(abs, starts)) >= _FARTHEST_NS:
+        if (
+            min(durations) < 0
+            or max(durations) > _FARTHEST_NS
+            or max(map(abs, starts)) >= _FARTHEST_NS
+        ):
             raise ValueError("a time out of every range")
         return starts, array("q", map(add, starts, durations))
 
@@ -234,7 +253,13 @@ class _Filler:
         names = rows[-1]
         kinds = array("b", [COPY] * len(names) if copies else list(map(self._kernel_kind, names)))
         # Kineto writes 0 for kernels that it could not estimate, such as Hopper's with much shared memory.
-        blocks = array("f", [value if 0.0 < (value := arg.blocks or 0.0) < _MOST_BLOCKS else ABSENT for arg in args])
+        blocks = array(
+            "f",
+            [
+                value if 0.0 < (value := arg.blocks or 0.0) < _MOST_BLOCKS else ABSENT
+                for arg in args
+            ],
+        )
         gpu = self._trace.gpu
         first = len(gpu)
         gpu.extend(
@@ -248,7 +273,9 @@ class _Filler:
         )
         for number, arg in enumerate(args, first):
             if arg.operation is not None:
-                self._trace.collectives[number] = Collective(str(arg.group or ""), str(arg.operation), whole(arg.seq))
+                self._trace.collectives[number] = Collective(
+                    str(arg.group or ""), str(arg.operation), whole(arg.seq)
+                )
 
     def _kernel_kind(self, name: int) -> int:
         comm = self._comm.get(name)
@@ -259,12 +286,18 @@ class _Filler:
     def _counters(self, group: list[Any]) -> None:
         for event in group:
             value = event.args.sm_active if event.args is not None else None
-            if isinstance(value, int | float) and isinstance(event.ts, int | float) and math.isfinite(value):
+            if (
+                isinstance(value, int | float)
+                and isinstance(event.ts, int | float)
+                and math.isfinite(value)
+            ):
                 if self.base_us is None:
                     self.base_us = float(event.ts)
                 digits = re.search(r"\d+", str(event.pid))
                 t = round((event.ts - self.base_us) * 1000.0)
-                self._trace.counters.append(CounterSample(t, int(digits[0]) if digits else 0, float(value)))
+                self._trace.counters.append(
+                    CounterSample(t, int(digits[0]) if digits else 0, float(value))
+                )
                 self._trace.counter_source = "kineto"
 
 
@@ -293,7 +326,9 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
         trace.world_size = _count(distributed.get("world_size"))
     if base_us is not None:
         base_ns = meta.get("baseTimeNanoseconds")
-        begin = base_us * 1e-6 + (float(base_ns) * 1e-9 if isinstance(base_ns, int | float) else 0.0)
+        begin = base_us * 1e-6 + (
+            float(base_ns) * 1e-9 if isinstance(base_ns, int | float) else 0.0
+        )
         # Before 2001 it is not Unix time but the time since some start.
         trace.begin_unix_s = begin if 1e9 <= begin < 1e11 else None
 

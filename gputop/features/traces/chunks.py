@@ -89,7 +89,9 @@ class EventText:
                 break
         if not text.strip():
             raise TraceError("is empty")
-        raise TraceError("holds no traceEvents: a trace is what torch.profiler's export_chrome_trace writes")
+        raise TraceError(
+            "holds no traceEvents: a trace is what torch.profiler's export_chrome_trace writes"
+        )
 
     def _read_tail(self) -> None:
         for piece in self._pieces:

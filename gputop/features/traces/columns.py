@@ -145,9 +145,15 @@ class TimeDoubts(Struct, frozen=True):
         """One sentence for each kind of event."""
         dropped = self.dropped
         share = 100.0 * dropped / self.launches if self.launches else 0.0
-        lost = f"{share:.0f} % of the launches ({dropped}) have no kernel: the profiler dropped them, and what ran then"
+        lost = (
+            f"{share:.0f} % of the launches ({dropped}) have no kernel: the profiler dropped them, "
+            "and what ran then"
+        )
         rows = (
-            (self.overruns, f"{count(self.overruns, 'event')} reached past the next one on the stream: cut there"),
+            (
+                self.overruns,
+                f"{count(self.overruns, 'event')} reached past the next one on the stream: cut there",
+            ),
             (self.slow_copies, f"{self.slow_copies} × a copy slower than 50 MB/s: left out"),
             (self.untimed, f"{count(self.untimed, 'kernel')} without a time left out"),
             (dropped, f"{lost} is not recorded"),

@@ -48,7 +48,9 @@ _FAMILIES: tuple[str, ...] = (
     r"(?<!block_)(?<!warp_)(?<!block)(?<!warp)all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all(?![a-z]*_?gemm)",
 )  # fmt: skip
 _COMMUNICATES = re.compile("|".join(_FAMILIES), re.IGNORECASE)
-_COMPUTES = re.compile(r"gemm|gemv|matmul|flash_(?!comm)|fmha|scatter_gather_elementwise", re.IGNORECASE)
+_COMPUTES = re.compile(
+    r"gemm|gemv|matmul|flash_(?!comm)|fmha|scatter_gather_elementwise", re.IGNORECASE
+)
 """Fused with a product or attention, a kernel computes; so does one that gathers by an index."""
 
 

@@ -74,9 +74,15 @@ def device_events(trace: Trace, device: int, launched: dict[int, int]) -> Device
 
     launch = array("q", [launched.get(gpu.correlation[number], ABSENT) for number in order])
     return DeviceEvents(
-        device, order, column(gpu.start), column(gpu.end), column(gpu.kind), column(gpu.name), launch,
+        device,
+        order,
+        column(gpu.start),
+        column(gpu.end),
+        column(gpu.kind),
+        column(gpu.name),
+        launch,
         column(gpu.blocks_per_sm),
-    )  # fmt: skip
+    )
 
 
 class Busy(Struct, frozen=True):
@@ -94,7 +100,9 @@ def busy(events: DeviceEvents, begin: int, end: int) -> Busy:
 
     def union_of(kind: int) -> Intervals:
         is_kind = map(kind.__eq__, events.kind)
-        return clip(union(compress(zip(events.start, events.end, strict=True), is_kind)), begin, end)
+        return clip(
+            union(compress(zip(events.start, events.end, strict=True), is_kind)), begin, end
+        )
 
     compute, comm, copy = union_of(COMPUTE), union_of(COMM), union_of(COPY)
     kernels = union(sorted(compute + comm)) if comm else compute

@@ -30,8 +30,12 @@ SYNC_SLACK_NS = 2_000
 DATA_LOADER = re.compile(r"enumerate\(DataLoader\)#(_\w+?)\.__next__$")
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
 """The iterator of a DataLoader without workers."""
-SYNC_CALLS = re.compile(r"cuda(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|cudaMemcpy(_|$|2D|3D)")
-ALLOCATOR_CALLS = re.compile(r"cuda(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
+SYNC_CALLS = re.compile(
+    r"cuda(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|cudaMemcpy(_|$|2D|3D)"
+)
+ALLOCATOR_CALLS = re.compile(
+    r"cuda(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)"
+)
 MODULE_CALLS = re.compile(r"cu(Module|Library)(Load|GetFunction)|cuda(Module|Library)Load")
 EVENT_CALLS = re.compile(r"cudaStreamWait(Event|Value)|cuStreamWait|(cuda|cu)LaunchHostFunc")
 """Calls after which a stream may wait for something else than its own work."""
@@ -99,11 +103,15 @@ class HostCauses:
             steps = self._trace.names.matching(STEP.match)
             long = sorted(
                 (begin, end)
-                for begin, end, name, of_thread in zip(spans.start, spans.end, spans.name, spans.thread, strict=True)
+                for begin, end, name, of_thread in zip(
+                    spans.start, spans.end, spans.name, spans.thread, strict=True
+                )
                 if end - begin >= LONG_OPERATOR_NS and of_thread == thread and name not in steps
             )
             self._own_work[thread] = union(
-                (begin, end) for begin, end in long if bisect_left(begins, begin) == bisect_left(begins, end)
+                (begin, end)
+                for begin, end in long
+                if bisect_left(begins, begin) == bisect_left(begins, end)
             )
         return self._own_work[thread]
 
@@ -123,8 +131,13 @@ class HostCauses:
         """
         if thread not in self._calls:
             calls = self._trace.calls
-            rows = sorted(compress(zip(calls.start, calls.end, strict=True), map(thread.__eq__, calls.thread)))
-            self._calls[thread] = [begin for begin, _ in rows], list(accumulate((end for _, end in rows), max))
+            rows = sorted(
+                compress(zip(calls.start, calls.end, strict=True), map(thread.__eq__, calls.thread))
+            )
+            self._calls[thread] = (
+                [begin for begin, _ in rows],
+                list(accumulate((end for _, end in rows), max)),
+            )
         return self._calls[thread]
 
 
@@ -136,7 +149,9 @@ def _calls_by_thread(trace: Trace, names: set[int]) -> dict[int, Intervals]:
     return {thread: _during(rows) for thread, rows in _by_thread(trace.calls, names).items()}
 
 
-def _by_thread(table: Spans | Calls, names: set[int], numbers: Collection[int] = ()) -> dict[int, Rows]:
+def _by_thread(
+    table: Spans | Calls, names: set[int], numbers: Collection[int] = ()
+) -> dict[int, Rows]:
     """The rows with one of these names or numbers, by thread."""
     rows_by_thread: dict[int, Rows] = {}
     if names or numbers:

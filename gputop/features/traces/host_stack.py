@@ -13,7 +13,9 @@ from gputop.features.traces.idle_causes import IdleTime
 from gputop.features.traces.intervals import Interval, Intervals, union
 from gputop.features.traces.trace_report import SyncRow
 
-_ASKING = re.compile(r"aten::(item|_local_scalar_dense|nonzero|is_nonzero|to|copy_|equal|masked_select|unique\w*)$")
+_ASKING = re.compile(
+    r"aten::(item|_local_scalar_dense|nonzero|is_nonzero|to|copy_|equal|masked_select|unique\w*)$"
+)
 NOTHING = "Python between operators"
 """No call, operator, function or range was open: Python that the trace does not hold."""
 Times = dict[str, int]
@@ -21,7 +23,9 @@ _Open = tuple[int, int, int, int]
 """(begin, -end, order, name): sorted, the outer ones come before the inner ones."""
 
 
-def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, Interval], Times]) -> Times:
+def underneath(
+    trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, Interval], Times]
+) -> Times:
     """Nanoseconds by name of the deepest open entry.
 
     They are of the given times of each thread.
@@ -47,7 +51,9 @@ def _touching(trace: Trace, thread: int, intervals: Intervals) -> list[_Open]:
     rows: list[_Open] = []
     for order, table in enumerate(tables):
         of_thread = map(thread.__eq__, table.thread)
-        for begin, end, name in compress(zip(table.start, table.end, table.name, strict=True), of_thread):
+        for begin, end, name in compress(
+            zip(table.start, table.end, table.name, strict=True), of_thread
+        ):
             at = bisect_left(begins, end) - 1
             if at >= 0 and intervals[at][1] > begin and name not in steps:
                 rows.append((begin, -end, order, name))
@@ -69,12 +75,20 @@ def deepest(rows: list[_Open], intervals: Intervals) -> Iterator[tuple[Interval,
                 at += 1
             while open_entries and open_entries[-1][0] <= now:
                 open_entries.pop()
-            until = min([end, *(row[0] for row in rows[at : at + 1]), *(entry[0] for entry in open_entries[-1:])])
+            until = min(
+                [
+                    end,
+                    *(row[0] for row in rows[at : at + 1]),
+                    *(entry[0] for entry in open_entries[-1:]),
+                ]
+            )
             yield (begin, end), open_entries[-1][1] if open_entries else ABSENT, until - now
             now = until
 
 
-def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: int) -> list[SyncRow]:
+def sync_rows(
+    trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: int
+) -> list[SyncRow]:
     """Waiting calls in [begin, end), the costliest first.
 
     Their cost is the idle time after them.
@@ -83,7 +97,9 @@ def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: i
     for thread, waits in host.waits.items():
         calls = [row for row in waits.rows if begin <= row[0] < end]
         for (first, last, number), asking in zip(calls, _asking(trace, thread, calls), strict=True):
-            row = sums.setdefault(asking or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0])
+            row = sums.setdefault(
+                asking or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0]
+            )
             row[0] += 1
             row[1] += last - first
             row[2] += idle.after_call.get(number, 0)
@@ -99,7 +115,9 @@ def _asking(trace: Trace, thread: int, calls: Rows) -> list[str]:
     spans, asking = trace.spans, trace.names.matching(_ASKING.match)
     operators = sorted(
         (begin, -end, 0, name)
-        for begin, end, name, of, kind in zip(spans.start, spans.end, spans.name, spans.thread, spans.kind, strict=True)
+        for begin, end, name, of, kind in zip(
+            spans.start, spans.end, spans.name, spans.thread, spans.kind, strict=True
+        )
         if name in asking and of == thread and kind == OPERATOR
     )
     open_then = deepest(operators, [(first, first + 1) for first, *_ in calls])

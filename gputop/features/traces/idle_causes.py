@@ -26,7 +26,14 @@ from gputop.diagnosis.thresholds import (
 from gputop.features.traces.columns import ABSENT, COPY, Trace
 from gputop.features.traces.device_events import DeviceEvents
 from gputop.features.traces.host_causes import CAUSES, EVENT_CALLS, GRAPH_LAUNCH, Cause, HostCauses
-from gputop.features.traces.intervals import Interval, Intervals, intersect, length, subtract, touching
+from gputop.features.traces.intervals import (
+    Interval,
+    Intervals,
+    intersect,
+    length,
+    subtract,
+    touching,
+)
 from gputop.features.traces.kernel_names import short_name
 
 LONG_PART = 0.05
@@ -126,7 +133,9 @@ def happened_once(idle: IdleTime, window: int, *, named: bool) -> list[OnceIdle]
     return sorted(once, key=lambda row: -row.spent)
 
 
-def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: list[int], host: HostCauses) -> IdleTime:
+def idle_time(
+    trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: list[int], host: HostCauses
+) -> IdleTime:
     """Every gap between ``boundaries`` with its cause. ``busy`` is the union of the device's events."""
     begin, end = boundaries[0], boundaries[-1]
     found = IdleTime([dict.fromkeys(CAUSES, 0) for _ in boundaries[1:]])
@@ -140,16 +149,26 @@ def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: l
         before = sums.copy()
         gap = gaps.explained(first, last, at, sums)
         if last - first >= LONG_PART * (end - begin):
-            found.long.append(LongIdle(gap, row, {cause: sums[cause] - before[cause] for cause in CAUSES}))
+            found.long.append(
+                LongIdle(gap, row, {cause: sums[cause] - before[cause] for cause in CAUSES})
+            )
     return found
 
 
 class _Gaps:
     """Explains gaps one by one, and sums them."""
 
-    def __init__(self, trace: Trace, events: DeviceEvents, host: HostCauses, idle: IdleTime, begin: int) -> None:
+    def __init__(
+        self, trace: Trace, events: DeviceEvents, host: HostCauses, idle: IdleTime, begin: int
+    ) -> None:
         """``begin`` is the window's."""
-        self._trace, self._events, self._host, self._idle, self._begin = trace, events, host, idle, begin
+        self._trace, self._events, self._host, self._idle, self._begin = (
+            trace,
+            events,
+            host,
+            idle,
+            begin,
+        )
         self._graphs = trace.names.matching(GRAPH_LAUNCH.match)
         waits_exist = any(map(EVENT_CALLS.match, trace.names.texts))
         streams = {trace.gpu.stream[number] for number in events.number}
@@ -189,7 +208,9 @@ class _Gaps:
         until = starts[call] if call != ABSENT else 2**63
         return bisect_left(self._lost, until) > bisect_left(self._lost, since)
 
-    def _from_the_launch(self, first: int, until: int, last: int, at: int, sums: dict[Cause, int]) -> None:
+    def _from_the_launch(
+        self, first: int, until: int, last: int, at: int, sums: dict[Cause, int]
+    ) -> None:
         """Add the time from the launch on to its causes.
 
         It began at ``until``: inside of the launching call, and after it.
@@ -227,15 +248,24 @@ class _Gaps:
         The last event that ended before it is searched nearby.
         """
         events, streams = self._events, self._trace.gpu.stream
-        before = [place for place in range(max(0, at - _NEARBY), at) if events.end[place] <= events.start[at]]
+        before = [
+            place
+            for place in range(max(0, at - _NEARBY), at)
+            if events.end[place] <= events.start[at]
+        ]
         last = max(before, key=events.end.__getitem__, default=at)
         texts = self._trace.names.texts
-        kernel, after = ((short_name(texts[events.name[place]]), streams[events.number[place]]) for place in (at, last))
+        kernel, after = (
+            (short_name(texts[events.name[place]]), streams[events.number[place]])
+            for place in (at, last)
+        )
         wait = (*kernel, *after, texts[self._trace.calls.name[events.launch[at]]])
         many, total = self._idle.waits.get(wait, (0, 0))
         self._idle.waits[wait] = (many + 1, total + spent)
 
-    def _before_the_launch(self, thread: int, first: int, until: int, at: int, sums: dict[Cause, int]) -> None:
+    def _before_the_launch(
+        self, thread: int, first: int, until: int, at: int, sums: dict[Cause, int]
+    ) -> None:
         """Add the time before a launch to its causes.
 
         The first that holds: data, loading of modules, allocator, a long operator, other work, after a wait, launching.
@@ -252,7 +282,10 @@ class _Gaps:
         if call != ABSENT:
             self._idle.after_call[call] = self._idle.after_call.get(call, 0) + rest
         # How long the host launched nothing counts, also while the GPU was still busy, and not the gap's length.
-        last_call, before = self._host.quiet_since(thread, until), self._events.launch[at - 1] if at else ABSENT
+        last_call, before = (
+            self._host.quiet_since(thread, until),
+            self._events.launch[at - 1] if at else ABSENT,
+        )
         since = first if last_call is None else last_call
         if before != ABSENT:
             # Forward and backward run on two threads: what either launches counts.

@@ -59,7 +59,11 @@ def intersect(first_set: Intervals, second_set: Intervals) -> Intervals:
 
 def clip(intervals: Iterable[Interval], begin: int, end: int) -> Intervals:
     """The part of each interval inside of [begin, end)."""
-    return [(max(first, begin), min(last, end)) for first, last in intervals if first < end and last > begin]
+    return [
+        (max(first, begin), min(last, end))
+        for first, last in intervals
+        if first < end and last > begin
+    ]
 
 
 def touching(intervals: Intervals, begin: int, end: int) -> Intervals:

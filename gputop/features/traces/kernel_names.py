@@ -13,11 +13,26 @@ CATEGORIES = (
 )  # fmt: skip
 """Categories of GPU work, in the order in which they are printed for equal times."""
 
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::|<unnamed>::|_GLOBAL__N_[\w.]*::|_INTERNAL_\w+::")
-_TYPES = frozenset(
-    {"int", "float", "double", "half", "long", "unsigned int", "bool", "char", "__half", "__nv_bfloat16"}
+_ANONYMOUS = re.compile(
+    r"\(anonymous namespace\)::|\{anonymous\}::|<unnamed>::|_GLOBAL__N_[\w.]*::|_INTERNAL_\w+::"
 )
-_WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kentry", "kernel", "kernel2", "globalKernel"})
+_TYPES = frozenset(
+    {
+        "int",
+        "float",
+        "double",
+        "half",
+        "long",
+        "unsigned int",
+        "bool",
+        "char",
+        "__half",
+        "__nv_bfloat16",
+    }
+)
+_WRAPPERS = frozenset(
+    {"Kernel", "Kernel2", "device_kernel", "kentry", "kernel", "kernel2", "globalKernel"}
+)
 """Functions that only start what their first template argument names: of CUTLASS and CuTe."""
 _GENERIC = re.compile(
     r"(?:vectorized_|unrolled_|legacy_)?elementwise_kernel\w*$|reduce_kernel$|multi_tensor_apply_kernel$"
@@ -91,7 +106,13 @@ def short_name(kernel: str) -> str:
     if _GENERIC.fullmatch(last):
         # PyTorch's generic kernels say what they do only in their arguments.
         operation = _operation(kernel)
-        kind = "multi_tensor" if last.startswith("multi") else "reduce" if last == "reduce_kernel" else "elementwise"
+        kind = (
+            "multi_tensor"
+            if last.startswith("multi")
+            else "reduce"
+            if last == "reduce_kernel"
+            else "elementwise"
+        )
         return f"{kind} {operation}" if operation else last
     return last or kernel
 
@@ -121,9 +142,15 @@ _CATEGORY: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"gemm|gemv|matmul|nvjet|xmma|cublas|tensorop|bmm_|_mm_|triton_tem|convol|conv\d|_conv|dgrad|wgrad|fprop"
             r"|winograd|implicit|cask|scudnn|hcudnn|cgemm",
         ),
-        ("copy", r"copy|memcpy|memset|transpose|nchwtonhwc|nhwctonchw|permute|indexselect|gather|scatter|im2"),
+        (
+            "copy",
+            r"copy|memcpy|memset|transpose|nchwtonhwc|nhwctonchw|permute|indexselect|gather|scatter|im2",
+        ),
         ("reduction", r"reduce|softmax|scan|sort|topk|argmax"),
-        ("elementwise", r"elementwise|multi_tensor|foreach|pointwise|dropout|fill|arange|act_and_mul|triton_"),
+        (
+            "elementwise",
+            r"elementwise|multi_tensor|foreach|pointwise|dropout|fill|arange|act_and_mul|triton_",
+        ),
     )
 )
 """The first that a name holds. Triton's own names list every fused operator: there the kind of loop says more."""

@@ -58,11 +58,16 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
         weight = _ONE if blocks == ABSENT or blocks >= 1.0 else round(blocks * _ONE)
         heappush(running, (min(last, end), weight))
         level += weight
-    has_blocks = any(kind != COPY and blocks != ABSENT for kind, blocks in zip(events.kind, events.blocks, strict=True))
+    has_blocks = any(
+        kind != COPY and blocks != ABSENT
+        for kind, blocks in zip(events.kind, events.blocks, strict=True)
+    )
     return 100.0 * covered / _ONE / (end - begin) if has_blocks else None
 
 
-def queue(trace: Trace, events: DeviceEvents, begin: int, end: int) -> tuple[float | None, float | None]:
+def queue(
+    trace: Trace, events: DeviceEvents, begin: int, end: int
+) -> tuple[float | None, float | None]:
     """Percent of kernels that found an empty queue, and median delay.
 
     Only kernels that begin in [begin, end) count. The queue is empty if every kernel launched by then has begun; the
@@ -114,13 +119,22 @@ def kernel_rows(trace: Trace, spent: Spent, window: int) -> list[KernelRow]:
         sums[key] = [*map(add, sums.get(key, (0, 0, 0, 0.0)), (time, calls, *known))]
     rows = []
     for (label, group), (total, many, with_blocks, weighted) in sums.items():
-        bound = 100.0 * weighted / with_blocks if with_blocks and with_blocks >= KNOWN_SHARE * total else None
+        bound = (
+            100.0 * weighted / with_blocks
+            if with_blocks and with_blocks >= KNOWN_SHARE * total
+            else None
+        )
         share, mean_us = 100.0 * total / window, total / many / 1000.0
-        rows.append(KernelRow(label, share, int(many), mean_us, bound, group == "communication", group))
+        rows.append(
+            KernelRow(label, share, int(many), mean_us, bound, group == "communication", group)
+        )
     return sorted(rows, key=lambda row: (-row.share_pct, row.name))
 
 
-CATEGORY_WORDS = {name: name for name in CATEGORIES} | {"gemm": "GEMM, convolution", "copy": "copy, layout"}
+CATEGORY_WORDS = {name: name for name in CATEGORIES} | {
+    "gemm": "GEMM, convolution",
+    "copy": "copy, layout",
+}
 
 
 class CategoryRow(Struct, frozen=True):
@@ -141,7 +155,13 @@ def category_rows(trace: Trace, spent: Spent, window: int) -> list[CategoryRow]:
     """
     sums: dict[str, list[int]] = {}
     for (name, kind, _), (time, calls) in spent.items():
-        label = "communication" if kind == COMM else "copy" if kind == COPY else category(trace.names.texts[name])
+        label = (
+            "communication"
+            if kind == COMM
+            else "copy"
+            if kind == COPY
+            else category(trace.names.texts[name])
+        )
         row = sums.setdefault(label, [0, 0])
         row[0] += time
         row[1] += calls
@@ -158,7 +178,9 @@ def median_kernel_us(events: DeviceEvents) -> float | None:
 
 
 _FP32_GEMM = re.compile(r"sgemm", re.IGNORECASE)
-_TENSOR_CORE_GEMM = re.compile(r"tensorop|16816|1688|hmma|wgmma|gmma|tf32|bf16|f16|fp16|mma_", re.IGNORECASE)
+_TENSOR_CORE_GEMM = re.compile(
+    r"tensorop|16816|1688|hmma|wgmma|gmma|tf32|bf16|f16|fp16|mma_", re.IGNORECASE
+)
 
 
 def fp32_gemm_pct(trace: Trace, events: DeviceEvents) -> float | None:
@@ -169,10 +191,16 @@ def fp32_gemm_pct(trace: Trace, events: DeviceEvents) -> float | None:
     texts = trace.names.texts
     computed = 0
     by_name: dict[int, int] = {}
-    for name, kind, first, last in zip(events.name, events.kind, events.start, events.end, strict=True):
+    for name, kind, first, last in zip(
+        events.name, events.kind, events.start, events.end, strict=True
+    ):
         if kind == COMPUTE:
             computed += last - first
             by_name[name] = by_name.get(name, 0) + last - first
     if not computed or any(_TENSOR_CORE_GEMM.search(texts[name]) for name in by_name):
         return None
-    return 100.0 * sum(spent for name, spent in by_name.items() if _FP32_GEMM.search(texts[name])) / computed
+    return (
+        100.0
+        * sum(spent for name, spent in by_name.items() if _FP32_GEMM.search(texts[name]))
+        / computed
+    )

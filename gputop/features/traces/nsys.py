@@ -37,7 +37,14 @@ _WARNING = 2
 """Severity from which on a message of nsys means that events may be missing."""
 _RANGES = (59, 60)
 """NVTX event types of a push/pop and of a start/end range."""
-_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP", 11: "HtoD (unified memory)", 12: "DtoH (unified memory)"}
+_COPIES = {
+    1: "HtoD",
+    2: "DtoH",
+    8: "DtoD",
+    10: "PtoP",
+    11: "HtoD (unified memory)",
+    12: "DtoH (unified memory)",
+}
 _PAGEABLE, _BATCH, _MOST_DEVICES = 0, 50_000, 4096
 _OF_WORK = ("deviceId", "streamId", "correlationId")
 Row = tuple[Any, ...]
@@ -52,7 +59,9 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
     trace = Trace(path, size_bytes, is_nsys=True)
     try:
         # Immutable: it works where no lock can be made.
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as database:
+        with closing(
+            sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)
+        ) as database:
             database.execute("PRAGMA query_only = ON")
             database.execute("PRAGMA trusted_schema = OFF")
             database.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -61,13 +70,19 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
             tables = {str(name) for (name,) in rows}
             if not tables & {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"}:
                 if not tables & {"META_DATA_EXPORT", "StringIds"}:
-                    raise TraceError(f"{path} is a database of something else, not `nsys export --type sqlite`")
-                raise TraceError(f"{path} holds no CUDA: record with `nsys profile --trace cuda,nvtx`")
+                    raise TraceError(
+                        f"{path} is a database of something else, not `nsys export --type sqlite`"
+                    )
+                raise TraceError(
+                    f"{path} holds no CUDA: record with `nsys profile --trace cuda,nvtx`"
+                )
             _Export(trace, database, tables).read(progress)
             check_times(trace, 0)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         # Names of a damaged schema are no UTF-8.
-        raise TraceError(f"{path} cannot be read: {error}; export it again with `nsys export --type sqlite`") from None
+        raise TraceError(
+            f"{path} cannot be read: {error}; export it again with `nsys export --type sqlite`"
+        ) from None
     return trace
 
 
@@ -77,13 +92,16 @@ class _Export:
     def __init__(self, trace: Trace, database: sqlite3.Connection, tables: set[str]) -> None:
         self._trace, self._database = trace, database
         self._columns = {
-            table: {str(row[1]) for row in database.execute(f'PRAGMA table_info("{table}")')} for table in tables
+            table: {str(row[1]) for row in database.execute(f'PRAGMA table_info("{table}")')}
+            for table in tables
         }
         self._strings: dict[int, str] = {}
 
     def read(self, progress: Progress | None) -> None:
         for rows in self._rows("StringIds", "id", "value"):
-            self._strings.update((number, str(value)) for number, value in rows if isinstance(number, int))
+            self._strings.update(
+                (number, str(value)) for number, value in rows if isinstance(number, int)
+            )
         steps = (
             self._devices, self._work, self._calls, self._ranges, self._metrics, self._warnings,
         )  # fmt: skip
@@ -92,7 +110,9 @@ class _Export:
             if progress is not None:
                 progress(done, len(steps))
         for (begin,), *_ in self._rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
-            self._trace.begin_unix_s = begin / 1e9 if isinstance(begin, int) and begin > 10**18 else None
+            self._trace.begin_unix_s = (
+                begin / 1e9 if isinstance(begin, int) and begin > 10**18 else None
+            )
 
     def _rows(self, table: str, *columns: str) -> Iterator[list[Row]]:
         """Yield lists of rows; a missing column is NULL.
@@ -109,14 +129,22 @@ class _Export:
     def _timed(self, table: str, *columns: str) -> Iterator[list[Row]]:
         """Lists of rows that begin with two times in their order; others are counted."""
         for rows in self._rows(table, "start", "end", *columns):
-            good = [row for row in rows if isinstance(row[0], int) and isinstance(row[1], int) and row[0] <= row[1]]
+            good = [
+                row
+                for row in rows
+                if isinstance(row[0], int) and isinstance(row[1], int) and row[0] <= row[1]
+            ]
             self._trace.dropped_events += len(rows) - len(good)
             yield good
 
     def _timed_work(self, table: str, *columns: str) -> Iterator[list[Row]]:
         """Rows of GPU work: times, device, stream, correlation; rows with an impossible device are counted."""
         for rows in self._timed(table, *_OF_WORK, *columns):
-            good = [row for row in rows if row[2] is None or (isinstance(row[2], int) and 0 <= row[2] < _MOST_DEVICES)]
+            good = [
+                row
+                for row in rows
+                if row[2] is None or (isinstance(row[2], int) and 0 <= row[2] < _MOST_DEVICES)
+            ]
             self._trace.dropped_events += len(rows) - len(good)
             yield good
 
@@ -128,7 +156,9 @@ class _Export:
             for index, name, count, major in rows:
                 if isinstance(index, int):
                     sm_count = _typed(int, count) or _typed(int, counts.get(index))
-                    self._trace.devices[index] = TraceDevice(index, _typed(str, name), sm_count, _typed(int, major))
+                    self._trace.devices[index] = TraceDevice(
+                        index, _typed(str, name), sm_count, _typed(int, major)
+                    )
 
     def _work(self) -> None:
         """Read kernels, copies and graphs.
@@ -137,13 +167,20 @@ class _Export:
         """
         kinds: dict[str, int] = {}
         grid = ("gridX", "gridY", "gridZ")
-        for rows in self._timed_work("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "shortName", *grid):
-            names = [self._strings.get(r[5]) or self._strings.get(r[6]) or "a kernel without a name" for r in rows]
+        for rows in self._timed_work(
+            "CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "shortName", *grid
+        ):
+            names = [
+                self._strings.get(r[5]) or self._strings.get(r[6]) or "a kernel without a name"
+                for r in rows
+            ]
             for name in {*names} - {*kinds}:
                 kinds[name] = COMM if is_communication(name) else COMPUTE
             blocks = [self._blocks_per_sm(row[2], row[7:]) for row in rows]
             self._append(rows, names, [kinds[name] for name in names], blocks)
-        for rows in self._timed_work("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "srcKind", "dstKind", "bytes"):
+        for rows in self._timed_work(
+            "CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "srcKind", "dstKind", "bytes"
+        ):
             sizes = [_number(row[8]) for row in rows]
             self._append(rows, [_copy(*row[5:8]) for row in rows], [COPY] * len(rows), sizes=sizes)
         for table, name, kind in (
@@ -156,7 +193,11 @@ class _Export:
     def _blocks_per_sm(self, device: Any, grid: Row) -> float:
         described = self._trace.devices.get(device)
         x, y, z = map(_number, grid)
-        return x * y * z / described.sm_count if described and described.sm_count and min(x, y, z) > 0 else ABSENT
+        return (
+            x * y * z / described.sm_count
+            if described and described.sm_count and min(x, y, z) > 0
+            else ABSENT
+        )
 
     def _append(
         self,
@@ -168,41 +209,68 @@ class _Export:
     ) -> None:
         absent = [ABSENT] * len(rows)
         self._trace.gpu.extend(
-            [row[0] for row in rows], [row[1] for row in rows], [self._trace.names[name] for name in names], kinds,
-            [max(0, _number(row[2])) for row in rows], [_number(row[3]) for row in rows],
-            [_number(row[4]) for row in rows], sizes or absent, blocks or absent,
-        )  # fmt: skip
+            [row[0] for row in rows],
+            [row[1] for row in rows],
+            [self._trace.names[name] for name in names],
+            kinds,
+            [max(0, _number(row[2])) for row in rows],
+            [_number(row[3]) for row in rows],
+            [_number(row[4]) for row in rows],
+            sizes or absent,
+            blocks or absent,
+        )
 
     def _calls(self) -> None:
         names = {number: _VERSION.sub("", text) for number, text in self._strings.items()}
         trace = self._trace
-        for rows in self._timed("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", "globalTid", "correlationId"):
+        for rows in self._timed(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", "globalTid", "correlationId"
+        ):
             trace.calls.extend(
-                [row[0] for row in rows], [row[1] for row in rows],
+                [row[0] for row in rows],
+                [row[1] for row in rows],
                 [trace.names[names.get(row[2], "a CUDA call")] for row in rows],
-                [trace.threads[row[3]] for row in rows], [_number(row[4]) for row in rows],
-            )  # fmt: skip
+                [trace.threads[row[3]] for row in rows],
+                [_number(row[4]) for row in rows],
+            )
 
     def _ranges(self) -> None:
         trace = self._trace
-        for rows in self._rows("NVTX_EVENTS", "start", "end", "text", "textId", "globalTid", "eventType"):
+        for rows in self._rows(
+            "NVTX_EVENTS", "start", "end", "text", "textId", "globalTid", "eventType"
+        ):
             for begin, end, text, number, thread, kind in rows:
                 # Marks and ranges that never ended are no ranges.
-                if kind in _RANGES and isinstance(begin, int) and isinstance(end, int) and begin <= end:
+                if (
+                    kind in _RANGES
+                    and isinstance(begin, int)
+                    and isinstance(end, int)
+                    and begin <= end
+                ):
                     full = str(text) if text is not None else self._strings.get(number, "")
                     # `--pytorch=autograd-nvtx` appends ", seq = 46738, op_id = 995626" to the operator's name.
                     name = _OP_ID.sub("", full)
                     of_kind = ANNOTATION if name == full else OPERATOR
-                    trace.spans.extend([begin], [end], [trace.names[name]], [trace.threads[thread]], [of_kind])
+                    trace.spans.extend(
+                        [begin], [end], [trace.names[name]], [trace.threads[thread]], [of_kind]
+                    )
 
     def _metrics(self) -> None:
         """The sampled SM activity. The device is the low byte of the metrics' type."""
         metrics: set[tuple[int, int]] = set()
         for rows in self._rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"):
-            metrics |= {(kind, metric) for kind, metric, name in rows if _SM_ACTIVE.search(str(name))}
-        for rows in self._rows("GPU_METRICS", "timestamp", "typeId", "metricId", "value") if metrics else ():
+            metrics |= {
+                (kind, metric) for kind, metric, name in rows if _SM_ACTIVE.search(str(name))
+            }
+        for rows in (
+            self._rows("GPU_METRICS", "timestamp", "typeId", "metricId", "value") if metrics else ()
+        ):
             for t, kind, metric, value in rows:
-                if (kind, metric) in metrics and isinstance(t, int) and isinstance(value, int | float):
+                if (
+                    (kind, metric) in metrics
+                    and isinstance(t, int)
+                    and isinstance(value, int | float)
+                ):
                     self._trace.counters.append(CounterSample(t, kind & 0xFF, float(value)))
                     self._trace.counter_source = "nsys"
 
@@ -225,5 +293,7 @@ def _typed(kind: type, value: Any) -> Any:
 
 def _copy(kind: Any, source: Any, target: Any) -> str:
     """A copy's name, with "Pageable" for unpinned host memory."""
-    pageable = " (Pageable)" if kind in (1, 2) and (source if kind == 1 else target) == _PAGEABLE else ""
+    pageable = (
+        " (Pageable)" if kind in (1, 2) and (source if kind == 1 else target) == _PAGEABLE else ""
+    )
     return f"Memcpy {_COPIES.get(kind, '')}{pageable}".strip()

@@ -44,25 +44,40 @@ def check_times(trace: Trace, zero: int) -> None:
         for number, (kind, size, first, last) in enumerate(
             zip(gpu.kind, gpu.size_bytes, gpu.start, gpu.end, strict=True)
         )
-        if kind == COPY and size >= LEAST_COPY and (last - first) * SLOWEST_BUS > size * 1e9 and number not in untimed
+        if kind == COPY
+        and size >= LEAST_COPY
+        and (last - first) * SLOWEST_BUS > size * 1e9
+        and number not in untimed
     }
     if untimed or slow:
         _remove(trace, untimed | slow)
     launches, known, calls = _launches(trace), set(trace.gpu.correlation), trace.calls
-    lost = sorted((n for n in launches if calls.correlation[n] not in known), key=calls.start.__getitem__)
-    trace.doubts = TimeDoubts(overruns, len(slow), len(untimed), tuple(lost) if len(gpu) else (), len(launches))
+    lost = sorted(
+        (n for n in launches if calls.correlation[n] not in known), key=calls.start.__getitem__
+    )
+    trace.doubts = TimeDoubts(
+        overruns, len(slow), len(untimed), tuple(lost) if len(gpu) else (), len(launches)
+    )
 
 
 def _launches(trace: Trace) -> list[int]:
     """Numbers of the calls that launch a kernel; in a graph's capture a call only records one."""
     calls, names = trace.calls, trace.names
     launching, capture = names.matching(KERNEL_LAUNCH.match), names.matching(_CAPTURE.match)
-    moments = sorted(compress(zip(calls.start, calls.name, strict=True), map(capture.__contains__, calls.name)))
+    moments = sorted(
+        compress(zip(calls.start, calls.name, strict=True), map(capture.__contains__, calls.name))
+    )
     pairs = pairwise([*moments, (2**63, -1)])
     captures = [(begin, end) for (begin, name), (end, _) in pairs if "Begin" in names.texts[name]]
     rows = enumerate(zip(calls.name, calls.correlation, calls.start, strict=True))
-    launches = [n for n, (name, correlation, _) in rows if name in launching and correlation != ABSENT]
-    return [n for n in launches if not touching(captures, calls.start[n], calls.start[n] + 1)] if captures else launches
+    launches = [
+        n for n, (name, correlation, _) in rows if name in launching and correlation != ABSENT
+    ]
+    return (
+        [n for n in launches if not touching(captures, calls.start[n], calls.start[n] + 1)]
+        if captures
+        else launches
+    )
 
 
 def _untimed(trace: Trace, zero: int) -> set[int]:
@@ -73,12 +88,18 @@ def _untimed(trace: Trace, zero: int) -> set[int]:
     Relative times may begin at 0: there only an event without a duration has no time.
     """
     gpu = trace.gpu
-    first = min((min(table.start) for table in (trace.calls, trace.spans) if len(table)), default=None)
+    first = min(
+        (min(table.start) for table in (trace.calls, trace.spans) if len(table)), default=None
+    )
     limit = -(2**63) if first is None else first - BEFORE_HOST_NS
     if not len(gpu) or min(gpu.start) > max(limit, zero):
         return set()
     rows = enumerate(zip(gpu.start, gpu.end, strict=True))
-    return {number for number, (start, end) in rows if start <= limit or (start <= zero and end <= start)}
+    return {
+        number
+        for number, (start, end) in rows
+        if start <= limit or (start <= zero and end <= start)
+    }
 
 
 def _cut_overruns(trace: Trace, untimed: set[int]) -> int:
@@ -89,7 +110,11 @@ def _cut_overruns(trace: Trace, untimed: set[int]) -> int:
         if key[1] != ABSENT and number not in untimed:
             by_stream.setdefault(key, []).append(number)
     graphs = trace.names.matching(GRAPH_LAUNCH.match)
-    of_graphs = set(compress(trace.calls.correlation, map(graphs.__contains__, trace.calls.name))) if graphs else set()
+    of_graphs = (
+        set(compress(trace.calls.correlation, map(graphs.__contains__, trace.calls.name)))
+        if graphs
+        else set()
+    )
     cut = 0
     for numbers in by_stream.values():
         numbers.sort(key=gpu.start.__getitem__)
@@ -97,7 +122,8 @@ def _cut_overruns(trace: Trace, untimed: set[int]) -> int:
         over = [
             (number, gpu.start[after])
             for number, after in pairwise(numbers)
-            if gpu.end[number] - gpu.start[after] > OVERRUN_NS and gpu.correlation[number] not in of_graphs
+            if gpu.end[number] - gpu.start[after] > OVERRUN_NS
+            and gpu.correlation[number] not in of_graphs
         ]
         if len(over) <= NOT_SEQUENTIAL * len(numbers):
             cut += len(over)
@@ -111,6 +137,8 @@ def _remove(trace: Trace, numbers: set[int]) -> None:
     gpu = trace.gpu
     kept = [number for number in range(len(gpu)) if number not in numbers]
     columns = (getattr(gpu, name) for name in gpu.__struct_fields__)
-    trace.gpu = GpuEvents(*(array(column.typecode, map(column.__getitem__, kept)) for column in columns))
+    trace.gpu = GpuEvents(
+        *(array(column.typecode, map(column.__getitem__, kept)) for column in columns)
+    )
     moved = {was: now for now, was in enumerate(kept)} if trace.collectives else {}
     trace.collectives = {moved[was]: row for was, row in trace.collectives.items() if was in moved}

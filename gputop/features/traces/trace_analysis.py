@@ -10,12 +10,36 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.thresholds import SLOW_STEP
-from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, PYTHON, Trace, TraceDevice, TraceError
-from gputop.features.traces.device_events import Busy, DeviceEvents, busiest_stream_ns, busy, device_events, launches
+from gputop.features.traces.columns import (
+    ABSENT,
+    ANNOTATION,
+    COPY,
+    PYTHON,
+    Trace,
+    TraceDevice,
+    TraceError,
+)
+from gputop.features.traces.device_events import (
+    Busy,
+    DeviceEvents,
+    busiest_stream_ns,
+    busy,
+    device_events,
+    launches,
+)
 from gputop.features.traces.host_causes import DATA_LOADER, HostCauses
 from gputop.features.traces.host_stack import sync_rows, underneath
 from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
-from gputop.features.traces.intervals import Interval, Intervals, clip, intersect, length, length_by, subtract, union
+from gputop.features.traces.intervals import (
+    Interval,
+    Intervals,
+    clip,
+    intersect,
+    length,
+    length_by,
+    subtract,
+    union,
+)
 from gputop.features.traces.kernels import (
     category_rows,
     fp32_gemm_pct,
@@ -35,7 +59,13 @@ from gputop.features.traces.trace_report import (
     TraceGpuReport,
     Under,
 )
-from gputop.features.traces.trace_steps import HostStep, TraceStep, host_steps, proposed_range, step_rows
+from gputop.features.traces.trace_steps import (
+    HostStep,
+    TraceStep,
+    host_steps,
+    proposed_range,
+    step_rows,
+)
 from gputop.features.traces.trace_verdict import judged
 
 MOST_UNDER = 5
@@ -94,7 +124,10 @@ def _without_work(trace: Trace) -> str:
     if trace.doubts.untimed:
         return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
     if trace.dropped_events:
-        return f"no kernel that can be read: {trace.dropped_events} events have no times, or end before they start"
+        return (
+            f"no kernel that can be read: {trace.dropped_events} events have no times, or end "
+            "before they start"
+        )
     if len(trace.calls):
         return (
             f"{len(trace.calls)} CUDA calls but no kernels: the profiler was not given any (another profiler was "
@@ -108,7 +141,10 @@ def _without_work(trace: Trace) -> str:
             f"a trace of JAX, TensorFlow or XProf (its processes: {named}), which is not read: open it in XProf or "
             "Perfetto, or record with `nsys profile --trace cuda,nvtx` and export SQLite"
         )
-    return "no events that a GPU profiler writes: a trace is what torch.profiler's export_chrome_trace makes"
+    return (
+        "no events that a GPU profiler writes: a trace is what torch.profiler's "
+        "export_chrome_trace makes"
+    )
 
 
 def _host_side(trace: Trace, choice: StepChoice) -> _Host:
@@ -116,17 +152,30 @@ def _host_side(trace: Trace, choice: StepChoice) -> _Host:
     if choice.name is not None and not steps:
         raise TraceError(f"{trace.path}: no range called {choice.name!r}; {_ranges(trace)}")
     if choice.first is not None and not steps:
-        raise TraceError(f"{trace.path}: no steps to choose from: call profiler.step() after each one")
+        raise TraceError(
+            f"{trace.path}: no steps to choose from: call profiler.step() after each one"
+        )
     launched = launches(trace)
-    pageable, bus = trace.names.matching(re.compile("Pageable").search), trace.names.matching(_BUS.search)
+    pageable, bus = (
+        trace.names.matching(re.compile("Pageable").search),
+        trace.names.matching(_BUS.search),
+    )
     copies = map(pageable.__contains__, trace.gpu.name) if pageable else ()
-    blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
+    blocking = {
+        launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)
+    }
     iterators = {match[1] for text in trace.names.texts if (match := DATA_LOADER.match(text))}
     threads = HostCauses(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
     return _Host(
-        steps, launched, threads, min(iterators, default=None), pageable, bus, PYTHON in trace.spans.kind,
+        steps,
+        launched,
+        threads,
+        min(iterators, default=None),
+        pageable,
+        bus,
+        PYTHON in trace.spans.kind,
         None if steps else proposed_range(trace),
-    )  # fmt: skip
+    )
 
 
 def _ranges(trace: Trace) -> str:
@@ -149,7 +198,9 @@ def _gpu(trace: Trace, device: int, host: _Host, choice: StepChoice) -> TraceGpu
         raise TraceError(f"{trace.path}: its GPU events have no duration: nothing can be judged")
     when = busy(events, begin, end)
     if not when.kernels and length(when.any) < _LEAST_WORK_NS:
-        raise TraceError(f"{trace.path}: too little GPU work to judge: no kernel, and less than 1 ms of copies")
+        raise TraceError(
+            f"{trace.path}: too little GPU work to judge: no kernel, and less than 1 ms of copies"
+        )
     idle = idle_time(trace, events, when.any, boundaries, host.threads)
     measures = _measures(trace, events, host, rows, named, when, idle)
     return TraceGpuReport(measures, judged(trace, measures, stacks=host.stacks))
@@ -160,12 +211,20 @@ def _chosen(trace: Trace, rows: list[TraceStep], first: int, last: int) -> list[
     numbers = [int(row.name.lstrip("#") or -1) for row in rows]
     chosen = [row for row, number in zip(rows, numbers, strict=True) if first <= number <= last]
     if not chosen:
-        raise TraceError(f"{trace.path}: no step {first}–{last}: it has {min(numbers)}–{max(numbers)}")
+        raise TraceError(
+            f"{trace.path}: no step {first}–{last}: it has {min(numbers)}–{max(numbers)}"
+        )
     return chosen
 
 
 def _measures(
-    trace: Trace, events: DeviceEvents, host: _Host, rows: list[TraceStep], named: bool, when: Busy, idle: IdleTime
+    trace: Trace,
+    events: DeviceEvents,
+    host: _Host,
+    rows: list[TraceStep],
+    named: bool,
+    when: Busy,
+    idle: IdleTime,
 ) -> Measures:
     boundaries = [rows[0].begin, *(row.end for row in rows)]
     begin, end = boundaries[0], boundaries[-1]
@@ -178,13 +237,18 @@ def _measures(
     comm = length(when.comm)
     steps = [(row.end - row.begin) / 1e6 for row in rows]
     described = trace.devices.get(events.index, TraceDevice(events.index))
-    measured = [s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end]
+    measured = [
+        s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end
+    ]
     bound = None if measured else sm_high_pct(events, begin, end)
     spent = spent_by_kind(events, begin, end)
     queue_empty_pct, launch_delay_us = queue(trace, events, begin, end)
     once = happened_once(idle, window, named=named)
     under, at_work, in_once = _underneath(trace, idle, window, once)
-    waits = [StreamWaitRow(*wait, times, 100.0 * spent / window) for wait, (times, spent) in idle.waits.items()]
+    waits = [
+        StreamWaitRow(*wait, times, 100.0 * spent / window)
+        for wait, (times, spent) in idle.waits.items()
+    ]
     unix = trace.begin_unix_s
     not_recorded = idle.by_cause()["not_recorded"]
     standing = window - sum(sums) - not_recorded
@@ -199,15 +263,24 @@ def _measures(
         step_median_ms=median(steps),
         step_p95_ms=quantiles(steps, n=20, method="inclusive")[-1] if len(steps) > 1 else steps[0],
         step_range_ms=(min(steps), max(steps)),
-        share_pct={share: 100.0 * spent / window for share, spent in zip(SHARES, (*sums, standing), strict=True)},
+        share_pct={
+            share: 100.0 * spent / window
+            for share, spent in zip(SHARES, (*sums, standing), strict=True)
+        },
         comm_pct=100.0 * comm / window,
         overlap_pct=100.0 * length(intersect(when.compute, when.comm)) / comm if comm else None,
-        bus_exposed_pct=100.0 * length(intersect(exposed_copy, _bus_copies(host, events, begin, end))) / window,
+        bus_exposed_pct=100.0
+        * length(intersect(exposed_copy, _bus_copies(host, events, begin, end)))
+        / window,
         idle_cause_pct={cause: 100.0 * spent / window for cause, spent in idle.by_cause().items()},
         util_pct=100.0 * length(when.kernels) / window,
         sm_active_pct=mean(measured) if measured else None,
         sm_high_pct=bound,
-        sm_source=(trace.counter_source or "none") if measured else "bound" if bound is not None else "none",
+        sm_source=(trace.counter_source or "none")
+        if measured
+        else "bound"
+        if bound is not None
+        else "none",
         queue_empty_pct=queue_empty_pct,
         launch_delay_us=launch_delay_us,
         median_kernel_us=median_kernel_us(events),
@@ -225,30 +298,38 @@ def _measures(
             OnceRow(row.cause, name, row.spent / 1e6, 100.0 * row.spent / window)
             for row, name in zip(once, in_once, strict=True)
         ),
-        other_streams_pct=100.0 * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end)) / window,
+        other_streams_pct=100.0
+        * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end))
+        / window,
         range_hint=host.range_hint,
         begin_unix_s=None if unix is None else unix + begin / 1e9,
         end_unix_s=None if unix is None else unix + end / 1e9,
-    )  # fmt: skip
+    )
 
 
 def _bus_copies(host: _Host, events: DeviceEvents, begin: int, end: int) -> Intervals:
     """When data moved between the host and the device."""
     moved = (
         (first, last)
-        for first, last, kind, name in zip(events.start, events.end, events.kind, events.name, strict=True)
+        for first, last, kind, name in zip(
+            events.start, events.end, events.kind, events.name, strict=True
+        )
         if kind == COPY and name in host.over_the_bus
     )
     return clip(union(moved), begin, end)
 
 
-def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime) -> tuple[StepShare, ...]:
+def _steps_table(
+    rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime
+) -> tuple[StepShare, ...]:
     typical = median(row.end - row.begin for row in rows)
     table = []
     for at, (row, causes) in enumerate(zip(rows, idle.by_step, strict=True)):
         spent = row.end - row.begin
         compute, comm, copy = (100.0 * part[at] / spent for part in by_step)
-        flag: Literal["first", "slow"] | None = "slow" if spent > SLOW_STEP * typical else None if at else "first"
+        flag: Literal["first", "slow"] | None = (
+            "slow" if spent > SLOW_STEP * typical else None if at else "first"
+        )
         data = 100.0 * causes["data"] / spent
         idle_pct = 100.0 - compute - comm - copy - 100.0 * causes["not_recorded"] / spent
         table.append(StepShare(row.name, spent / 1e6, compute, comm, copy, idle_pct, data, flag))
@@ -264,21 +345,26 @@ def _underneath(
 
     Shares are of the window.
     """
-    apart: dict[tuple[int, Interval], dict[str, int]] = {(row.gap.thread, row.gap.host): {} for row in once}
+    apart: dict[tuple[int, Interval], dict[str, int]] = {
+        (row.gap.thread, row.gap.host): {} for row in once
+    }
     times = underneath(trace, idle.host, apart)
     at_work = underneath(trace, idle.working, {})
     in_once = [_top(apart[row.gap.thread, row.gap.host], row.gap.length, 1) for row in once]
     names = [
-        "modules' loading" if row.cause == "module_load"
-        else rows[0].name if rows and row.cause in HOST_CAUSES
+        "modules' loading"
+        if row.cause == "module_load"
+        else rows[0].name
+        if rows and row.cause in HOST_CAUSES
         else "a wait on the device"
         for row, rows in zip(once, in_once, strict=True)
-    ]  # fmt: skip
+    ]
     return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), names
 
 
 def _top(times: dict[str, int], whole: int, limit: int) -> tuple[Under, ...]:
     rows = sorted(times.items(), key=lambda row: (-row[1], row[0]))[:limit]
     return tuple(
-        Under(_ADDRESS.sub("", name.removeprefix(_LOADER_PREFIX)), 100.0 * spent / whole) for name, spent in rows
+        Under(_ADDRESS.sub("", name.removeprefix(_LOADER_PREFIX)), 100.0 * spent / whole)
+        for name, spent in rows
     )

@@ -64,10 +64,16 @@ class TraceComparison(Struct, frozen=True):
         step = self.rows[0]
         if self.change_pct is None or step.first is None or step.second is None:
             who = "both have" if step.first is None and step.second is None else "one has"
-            return f"cannot be judged: only steps can be compared, and {who} none (profiler.step(), or --step NAME)"
+            return (
+                f"cannot be judged: only steps can be compared, and {who} none (profiler.step(), "
+                "or --step NAME)"
+            )
         word = "slower" if self.change_pct > 0 else "faster"
         word = "about the same" if abs(self.change_pct) < SAME_STEP_PCT else word
-        return f"{word}: {ms(step.first)} → {ms(step.second)} ms a step ({_signed(self.change_pct, 0)} %)"
+        return (
+            f"{word}: {ms(step.first)} → {ms(step.second)} ms a step "
+            f"({_signed(self.change_pct, 0)} %)"
+        )
 
     @property
     def gpus(self) -> str | None:
@@ -90,7 +96,13 @@ def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
     first, second = max(pairs, key=lambda pair: _change(*(gpu.measures for _, gpu in pair)))
     names = (first[0].path, second[0].path)
     where = tuple(_gpu_words(rank, gpu.measures.index) for rank, gpu in (first, second))
-    return _compared(first[1], second[1], names, where[0] if where[0] == where[1] else " → ".join(where), len(pairs))
+    return _compared(
+        first[1],
+        second[1],
+        names,
+        where[0] if where[0] == where[1] else " → ".join(where),
+        len(pairs),
+    )
 
 
 _RankGpu = tuple[RankReport, TraceGpuReport]
@@ -101,7 +113,9 @@ def _pairs(before: TraceReport, after: TraceReport) -> list[tuple[_RankGpu, _Ran
 
     Without any, all in the order of the files.
     """
-    rows = [[(rank, gpu) for rank in report.ranks for gpu in rank.gpus] for report in (before, after)]
+    rows = [
+        [(rank, gpu) for rank in report.ranks for gpu in rank.gpus] for report in (before, after)
+    ]
     by_key = [{(rank.rank, gpu.measures.index): (rank, gpu) for rank, gpu in side} for side in rows]
     same = [(by_key[0][key], by_key[1][key]) for key in by_key[0] if key in by_key[1]]
     return same or list(zip(*rows, strict=False))
@@ -131,7 +145,10 @@ def _compared(
         rows.append(MeasurePair("sm_active_pct", "SM", "%", a.sm_active_pct, b.sm_active_pct))
     else:
         rows.append(MeasurePair("sm_high_pct", "SM ≤", "%", a.sm_high_pct, b.sm_high_pct))
-    rows += [MeasurePair(f"share.{s}", SHARE_WORDS[s], "%", a.share_pct[s], b.share_pct[s]) for s in SHARES]
+    rows += [
+        MeasurePair(f"share.{s}", SHARE_WORDS[s], "%", a.share_pct[s], b.share_pct[s])
+        for s in SHARES
+    ]
     causes = {cause: (a.idle_cause_pct[cause], b.idle_cause_pct[cause]) for cause in CAUSES}
     rows += [
         MeasurePair(f"idle.{cause}", f"idle: {CAUSE_WORDS[cause]}", "%", *shares)
@@ -145,10 +162,13 @@ def _compared(
 
 def _time_rows(a: Measures, b: Measures) -> list[MeasurePair]:
     """Each category's time in a step, and the most changed kernels'."""
-    categories = [{row.category: _step_ms(m, row.share_pct) for row in m.categories} for m in (a, b)]
+    categories = [
+        {row.category: _step_ms(m, row.share_pct) for row in m.categories} for m in (a, b)
+    ]
     kernels = [{row.name: _step_ms(m, row.share_pct) for row in m.kernels} for m in (a, b)]
     changed = sorted(
-        {*kernels[0], *kernels[1]}, key=lambda name: -abs(kernels[1].get(name, 0) - kernels[0].get(name, 0))
+        {*kernels[0], *kernels[1]},
+        key=lambda name: -abs(kernels[1].get(name, 0) - kernels[0].get(name, 0)),
     )
     rows = [("category", name, CATEGORY_WORDS[name], categories) for name in CATEGORIES]
     rows += [("kernel", name, name, kernels) for name in changed[:_KERNELS]]
@@ -166,11 +186,25 @@ def _step_ms(m: Measures, share_pct: float) -> float:
 def comparison_document(comparison: TraceComparison) -> Document:
     """The comparison as a document, the result first."""
     of_several = f", which changed most of {comparison.pairs}" if comparison.pairs > 1 else ""
-    gpus = [f"compared: {comparison.gpu}{of_several}", *([comparison.gpus] if comparison.gpus else [])]
-    both = zip(("before", "after"), comparison.names, (comparison.first, comparison.second), strict=True)
-    verdicts = [Verdict(gpu.verdict.level, f"{when}: {gpu.verdict.headline}", name) for when, name, gpu in both]
+    gpus = [
+        f"compared: {comparison.gpu}{of_several}",
+        *([comparison.gpus] if comparison.gpus else []),
+    ]
+    both = zip(
+        ("before", "after"), comparison.names, (comparison.first, comparison.second), strict=True
+    )
+    verdicts = [
+        Verdict(gpu.verdict.level, f"{when}: {gpu.verdict.headline}", name)
+        for when, name, gpu in both
+    ]
     rows = tuple(
-        (row.label, number(row.first, decimals=1), number(row.second, decimals=1), _signed(row.change, 1), row.unit)
+        (
+            row.label,
+            number(row.first, decimals=1),
+            number(row.second, decimals=1),
+            _signed(row.change, 1),
+            row.unit,
+        )
         for row in comparison.rows
     )
     table = Table(("", "before", "after", "change", ""), rows, "~>>><")
@@ -194,7 +228,13 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
         "before": gpu_data(comparison.first),
         "after": gpu_data(comparison.second),
         "differences": [
-            {"key": row.key, "unit": row.unit, "before": row.first, "after": row.second, "change": row.change}
+            {
+                "key": row.key,
+                "unit": row.unit,
+                "before": row.first,
+                "after": row.second,
+                "change": row.change,
+            }
             for row in comparison.rows
         ],
     }

@@ -31,18 +31,34 @@ _PROGRESS_AFTER_S = 1.0
 
 def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    text = "torch.profiler's .json or .json.gz, Nsight Systems' .sqlite, or a folder with one of each rank"
+    text = (
+        "torch.profiler's .json or .json.gz, Nsight Systems' .sqlite, or a folder with one of each "
+        "rank"
+    )
     add("files", nargs="+", metavar="file", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--html", action="store_true", help="a page for a browser")
     add("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
     add("--steps", metavar="N-M", help="only these steps, by the profiler's numbers")
-    text = "take each range of this name as a step, not the profiler's own; also the begin of names, or with * and ?"
+    text = (
+        "take each range of this name as a step, not the profiler's own; also the begin of names, "
+        "or with * and ?"
+    )
     add("--step", metavar="NAME", help=text)
-    add("--top", type=int, default=TOP, metavar="N", help=f"how many kernels to list (default {TOP})")
+    add(
+        "--top",
+        type=int,
+        default=TOP,
+        metavar="N",
+        help=f"how many kernels to list (default {TOP})",
+    )
     add("--ranks", action="list", metavar="LIST", help="show these ranks in full, such as 0,3")
-    add("--compare", action="store_true", help="two traces: is the second slower, and what does it do otherwise")
+    add(
+        "--compare",
+        action="store_true",
+        help="two traces: is the second slower, and what does it do otherwise",
+    )
     slower = f"with --compare slower:N (%%, default {SLOWER_PCT:g})"
     text = f"exit with 1 from this level up: red, yellow (default), none; {slower}"
     add("--fail-on", type=_limit, metavar="{red,yellow,none,slower:N}", help=text)
@@ -54,7 +70,9 @@ def _limit(text: str) -> str | float:
         return text
     match = re.fullmatch(r"slower:(\d{1,4}(?:\.\d{1,3})?)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"must be {', '.join(LEVELS)} or slower:PERCENT, not {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be {', '.join(LEVELS)} or slower:PERCENT, not {text!r}"
+        )
     return float(match[1])
 
 
@@ -70,7 +88,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     form_of(args)
     paths = args.files
     try:
-        reports = [_report([path], choice) for path in paths] if args.compare else [_report(paths, choice)]
+        reports = (
+            [_report([path], choice) for path in paths]
+            if args.compare
+            else [_report(paths, choice)]
+        )
     except TraceError as error:
         raise UsageError(str(error)) from error
     finally:
@@ -85,9 +107,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     def document(is_page: bool) -> Document:
         shown = [worst(report).rank] if ranks is None and not is_page else ranks
-        return trace_document(report, PAGE_ROWS if is_page else TEXT_ROWS, top=args.top, ranks=shown)
+        return trace_document(
+            report, PAGE_ROWS if is_page else TEXT_ROWS, top=args.top, ranks=shown
+        )
 
-    deliver_report(args, settings, lambda: trace_data(report), document, "shares are of the time shown ·")
+    deliver_report(
+        args, settings, lambda: trace_data(report), document, "shares are of the time shown ·"
+    )
     return _exit_status(report, args.fail_on or "yellow")
 
 
@@ -127,7 +153,9 @@ def _report(paths: list[str], choice: StepChoice) -> TraceReport:
         if time.monotonic() - begun >= _PROGRESS_AFTER_S and whole:
             show_progress(f"reading {min(100.0, 100.0 * done / whole):3.0f} %")
 
-    return report_traces(trace_files(paths), choice, progress, from_folder=any(map(os.path.isdir, paths)))
+    return report_traces(
+        trace_files(paths), choice, progress, from_folder=any(map(os.path.isdir, paths))
+    )
 
 
 def _compared(reports: list[TraceReport], args: argparse.Namespace, settings: Settings) -> int:
@@ -135,12 +163,21 @@ def _compared(reports: list[TraceReport], args: argparse.Namespace, settings: Se
 
     It is 1 if the second trace is slower by more than the user allows.
     """
-    from gputop.features.traces.trace_beside import compare_traces, comparison_data, comparison_document
+    from gputop.features.traces.trace_beside import (
+        compare_traces,
+        comparison_data,
+        comparison_document,
+    )
 
     comparison = compare_traces(*reports)
     if comparison.change_pct is None and isinstance(args.fail_on, float):
         raise UsageError(f"--fail-on slower:{args.fail_on:g}: {comparison.headline}")
-    deliver_report(args, settings, lambda: comparison_data(comparison), lambda _: comparison_document(comparison))
+    deliver_report(
+        args,
+        settings,
+        lambda: comparison_data(comparison),
+        lambda _: comparison_document(comparison),
+    )
     if isinstance(args.fail_on, str):
         return _exit_status(reports[-1], args.fail_on)
     limit = SLOWER_PCT if args.fail_on is None else args.fail_on

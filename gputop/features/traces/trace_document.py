@@ -19,7 +19,13 @@ from gputop.features.traces.trace_report import (
     TraceGpuReport,
     severity,
 )
-from gputop.features.traces.trace_tables import category_table, kernel_table, ms, step_table, sync_table
+from gputop.features.traces.trace_tables import (
+    category_table,
+    kernel_table,
+    ms,
+    step_table,
+    sync_table,
+)
 from gputop.features.traces.trace_verdict import is_launch_bound
 from gputop.model.quantity import NOT_MEASURED, count
 from gputop.output.document import (
@@ -86,7 +92,9 @@ def worst(report: TraceReport) -> RankReport:
                 return rank
     return max(
         report.ranks,
-        key=lambda rank: max((severity(gpu.verdict.level), gpu.measures.share_pct["idle"]) for gpu in rank.gpus),
+        key=lambda rank: max(
+            (severity(gpu.verdict.level), gpu.measures.share_pct["idle"]) for gpu in rank.gpus
+        ),
     )
 
 
@@ -102,8 +110,17 @@ def _overview(report: TraceReport) -> Iterator[Block]:
 def _rank_row(rank: RankReport, gpu: TraceGpuReport) -> tuple[Cell, ...]:
     m, verdict = gpu.measures, gpu.verdict
     name = f"{rank.rank}" if len(rank.gpus) == 1 else f"{rank.rank}:{m.index}"
-    figures = (m.step_median_ms, *(m.share_pct[share] for share in SHARES), m.idle_cause_pct["data"])
-    return (name, Bar(_shares(m)), *(f"{value:.1f}" for value in figures), LevelText(verdict.level, verdict.headline))
+    figures = (
+        m.step_median_ms,
+        *(m.share_pct[share] for share in SHARES),
+        m.idle_cause_pct["data"],
+    )
+    return (
+        name,
+        Bar(_shares(m)),
+        *(f"{value:.1f}" for value in figures),
+        LevelText(verdict.level, verdict.headline),
+    )
 
 
 def _straggler_words(straggler: StragglingRank) -> str:
@@ -129,11 +146,19 @@ def _rank(rank: RankReport, most_rows: int, top: int, *, is_alone: bool) -> Iter
 
 def _gpu_words(rank: RankReport, m: Measures) -> list[str]:
     """``NVIDIA H100``, ``6 steps``, ``20.0 ms a step (19.9–20.1)``."""
-    parts = [m.name or "GPU"] if m.index == 0 and len(rank.gpus) == 1 else [f"GPU {m.index} {m.name or ''}".strip()]
+    parts = (
+        [m.name or "GPU"]
+        if m.index == 0 and len(rank.gpus) == 1
+        else [f"GPU {m.index} {m.name or ''}".strip()]
+    )
     if m.named_steps:
         low, high = m.step_range_ms
         steps = count(m.steps, "step")
-        parts += [steps, f"{ms(m.step_median_ms)} ms a step" + (f" ({ms(low)}–{ms(high)})" if m.steps > 1 else "")]
+        parts += [
+            steps,
+            f"{ms(m.step_median_ms)} ms a step"
+            + (f" ({ms(low)}–{ms(high)})" if m.steps > 1 else ""),
+        ]
     else:
         parts.append(f"{ms(m.window_ms)} ms")
     return parts
@@ -144,13 +169,23 @@ def _gpu(gpu: TraceGpuReport, most_rows: int, top: int) -> Iterator[Block]:
     best, gain = gpu.best_case_step_ms, ""
     if best is not None and gpu.gain_pct:
         unit = " a step" if m.named_steps else ""
-        gain = f"at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{gpu.gain_pct:.0f} %)"
-        gain += ", other streams beside the busiest one" if gpu.gain_pct > (verdict.saves_pct or 0.0) + 1.0 else ""
+        gain = (
+            f"at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{gpu.gain_pct:.0f} %)"
+        )
+        gain += (
+            ", other streams beside the busiest one"
+            if gpu.gain_pct > (verdict.saves_pct or 0.0) + 1.0
+            else ""
+        )
     aside = f"{verdict.id} · confidence {verdict.confidence}"
     also = tuple(("also", note) for note in verdict.notes)
-    yield Verdict(verdict.level, verdict.headline, aside, verdict.evidence, verdict.remedy, gain, also)
+    yield Verdict(
+        verdict.level, verdict.headline, aside, verdict.evidence, verdict.remedy, gain, also
+    )
     yield Figures(tuple(_figures(m)))
-    yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
+    yield from part(
+        "Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m))
+    )
     if m.share_pct["idle"] >= LEAST_SHOWN:
         yield from _idle(m)
     yield from part("Steps", step_table(m, most_rows))
@@ -161,7 +196,9 @@ def _gpu(gpu: TraceGpuReport, most_rows: int, top: int) -> Iterator[Block]:
 
 def _shares(m: Measures) -> tuple[Part, ...]:
     hole = m.idle_cause_pct["not_recorded"]
-    shares = tuple((share.removesuffix("_exposed"), SHARE_WORDS[share], m.share_pct[share]) for share in SHARES)
+    shares = tuple(
+        (share.removesuffix("_exposed"), SHARE_WORDS[share], m.share_pct[share]) for share in SHARES
+    )
     return (*shares, ("unknown", "not recorded", hole)) if hole else shares
 
 
@@ -173,18 +210,30 @@ def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
     elif m.sm_high_pct is not None:
         yield "SM", f"≤ {m.sm_high_pct:.1f} %", SM_WORDS["bound"]
     else:
-        missing = "how many multiprocessors the GPU has" if m.sm_count is None else "the kernels' grids"
+        missing = (
+            "how many multiprocessors the GPU has" if m.sm_count is None else "the kernels' grids"
+        )
         yield "SM", NOT_MEASURED, f"the file does not say {missing}, and holds no counters"
     if m.queue_empty_pct is not None:
         bound = ": launch-bound" * is_launch_bound(m)
-        yield "queue empty", f"{m.queue_empty_pct:.0f} %", f"of kernels: none other was pending{bound}"
+        yield (
+            "queue empty",
+            f"{m.queue_empty_pct:.0f} %",
+            f"of kernels: none other was pending{bound}",
+        )
     if m.overlap_pct is not None and m.comm_pct >= LEAST_SHOWN:
         yield "communication hidden", f"{m.overlap_pct:.0f} %", f"of {m.comm_pct:.1f} % of the time"
 
 
 def _idle(m: Measures) -> Iterator[Block]:
     """The causes of idle time, and what the host was in."""
-    causes = [(cause, CAUSE_WORDS[cause], m.idle_cause_pct[cause]) for cause in CAUSES if cause != "not_recorded"]
-    yield from part("Why the GPU is idle", Breakdown(tuple(sorted(causes, key=lambda row: -row[2]))))
+    causes = [
+        (cause, CAUSE_WORDS[cause], m.idle_cause_pct[cause])
+        for cause in CAUSES
+        if cause != "not_recorded"
+    ]
+    yield from part(
+        "Why the GPU is idle", Breakdown(tuple(sorted(causes, key=lambda row: -row[2])))
+    )
     under = tuple((row.name, f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN)
     yield from part("What the host was in at that time", Table(("", "% of the time"), under, "~>"))

@@ -44,13 +44,17 @@ def read_trace(path: str, progress: Progress | None = None) -> Trace:
     Raises TraceError if it is not a trace, and OSError.
     """
     if path.endswith((NSYS_REPORT, ".qdrep")):
-        raise TraceError(f"{path} is Nsight Systems' own format: run `nsys export --type sqlite {path}`")
+        raise TraceError(
+            f"{path} is Nsight Systems' own format: run `nsys export --type sqlite {path}`"
+        )
     with open_regular(path) as file:
         begin, size = file.read(16), os.fstat(file.fileno()).st_size
     if begin == HEADER:
         return read_nsys(path, size, progress)
     if begin.startswith(b"\x80"):
-        raise TraceError(f"{path} is a pickle: `gputop memory` reads memory snapshots; a trace is a profiler's JSON")
+        raise TraceError(
+            f"{path} is a pickle: `gputop memory` reads memory snapshots; a trace is a profiler's JSON"
+        )
     return read_chrome(path, progress)
 
 
@@ -105,10 +109,16 @@ def trace_files(paths: Iterable[str]) -> list[str]:
         if not os.path.isdir(path):
             files.append(path)
             continue
-        inside = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES) and not name.startswith("."))
+        inside = sorted(
+            name
+            for name in os.listdir(path)
+            if name.endswith(SUFFIXES) and not name.startswith(".")
+        )
         if not inside:
             reports = any(name.endswith(NSYS_REPORT) for name in os.listdir(path))
-            hint = ": export its .nsys-rep files with `nsys export --type sqlite`" if reports else ""
+            hint = (
+                ": export its .nsys-rep files with `nsys export --type sqlite`" if reports else ""
+            )
             raise TraceError(f"{path} holds no trace ({', '.join(SUFFIXES)}){hint}")
         files += [os.path.join(path, name) for name in inside]
     # A file that is named twice, or by a link, is one rank.
@@ -124,7 +134,11 @@ def _identity(path: str) -> object:
 
 
 def report_traces(
-    files: Sequence[str], choice: StepChoice, progress: Progress | None = None, *, from_folder: bool = False
+    files: Sequence[str],
+    choice: StepChoice,
+    progress: Progress | None = None,
+    *,
+    from_folder: bool = False,
 ) -> TraceReport:
     """Read and analyse files, each a rank.
 
@@ -188,15 +202,25 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
         return TraceError(f"{path}: {error.strerror or error}")
     in_name = _RANK.search(os.path.basename(path))
     rank, origin = (
-        (trace.rank, FROM_TRACE) if trace.rank is not None
-        else (int(in_name[1]), "the file's name") if in_name else (None, "")
-    )  # fmt: skip
+        (trace.rank, FROM_TRACE)
+        if trace.rank is not None
+        else (int(in_name[1]), "the file's name")
+        if in_name
+        else (None, "")
+    )
     doubts, damaged = trace.doubts, trace.dropped_events
     dropped = damaged + doubts.untimed + doubts.slow_copies + doubts.dropped
     notes = (f"{damaged} damaged events were left out",) if damaged else ()
     report = RankReport(
-        path, rank, origin, trace.world_size, trace.truncated, dropped, gpus, notes,
-    )  # fmt: skip
+        path,
+        rank,
+        origin,
+        trace.world_size,
+        trace.truncated,
+        dropped,
+        gpus,
+        notes,
+    )
     return Rank(report, *_collectives(trace))
 
 
@@ -215,7 +239,9 @@ def _numbered(ranks: list[Rank]) -> list[Rank]:
                 raise TraceError(f"rank {report.rank} is there twice ({files}): {ONE_JOB}")
     sizes = sorted({report.world_size for report in reports if report.world_size is not None})
     if len(reports) > 1 and (len(sizes) > 1 or (sizes and max(by_number, default=0) >= sizes[0])):
-        raise TraceError(f"these ranks are of jobs with {' and '.join(map(str, sizes))} ranks: {ONE_JOB}")
+        raise TraceError(
+            f"these ranks are of jobs with {' and '.join(map(str, sizes))} ranks: {ONE_JOB}"
+        )
     numbers = [report.rank for report in reports]
     if None in numbers or len(set(numbers)) < len(numbers):
         return [
@@ -237,13 +263,15 @@ def _collectives(trace: Trace) -> tuple[dict[Key, int], int]:
     counts: Counter[tuple[str, str, int]] = Counter()
     pairs = 0
     all_to_all = _only_all_to_all(trace)
-    order = sorted((n for n, kind in enumerate(gpu.kind) if kind == COMM), key=gpu.start.__getitem__)
+    order = sorted(
+        (n for n, kind in enumerate(gpu.kind) if kind == COMM), key=gpu.start.__getitem__
+    )
     for number in order:
         name = trace.names.texts[gpu.name[number]]
         collective = trace.collectives.get(number)
-        if _POINT_TO_POINT.search(collective.operation if collective is not None else name) and not (
-            all_to_all and collective is None
-        ):
+        if _POINT_TO_POINT.search(
+            collective.operation if collective is not None else name
+        ) and not (all_to_all and collective is None):
             pairs += 1
             continue
         if collective is not None and collective.seq >= 0:
@@ -258,7 +286,9 @@ def _collectives(trace: Trace) -> tuple[dict[Key, int], int]:
 
 def _only_all_to_all(trace: Trace) -> bool:
     """Whether the kernels called SendRecv are all-to-all: PyTorch announces that, and neither sends nor receives."""
-    operations = {text.removeprefix("nccl:") for text in trace.names.texts if text.startswith("nccl:")}
+    operations = {
+        text.removeprefix("nccl:") for text in trace.names.texts if text.startswith("nccl:")
+    }
     return any(name.startswith("all_to_all") for name in operations) and not any(
         map(_POINT_TO_POINT.search, operations)
     )
@@ -273,7 +303,9 @@ def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[
         return None, ()
     if not all(rank.collectives for rank in ranks):
         pairs = any(rank.point_to_point for rank in ranks)
-        return None, ("only kernels between two ranks (send, receive) are recorded: no straggler can be named",) * pairs
+        return None, (
+            "only kernels between two ranks (send, receive) are recorded: no straggler can be named",
+        ) * pairs
     shared = _shared(ranks)
     if isinstance(shared, str):
         return None, (f"{shared}: no straggler can be named",)
@@ -337,12 +369,16 @@ def _waiting(ranks: Sequence[Rank], keys: set[Key]) -> _Group:
     late = mean(wait - waits[at] for other, wait in enumerate(waits) if other != at)
     activity, more_ms = _does_more(measures, at)
     kind: Literal["slow", "starved"] = "slow" if activity == "compute" else "starved"
-    numbers = [at if rank.report.rank is None else rank.report.rank for at, rank in enumerate(ranks)]
+    numbers = [
+        at if rank.report.rank is None else rank.report.rank for at, rank in enumerate(ranks)
+    ]
     often = max(range(len(ranks)), key=last.__getitem__)
     latest = StragglingRank(
         numbers[at], kind, 100.0 * late / window_ns, 100.0 * last[at] / len(keys), activity, more_ms
-    )  # fmt: skip
-    return _Group(latest, 100.0 * mean(waits) / window_ns, numbers[often], 100.0 * last[often] / len(keys))
+    )
+    return _Group(
+        latest, 100.0 * mean(waits) / window_ns, numbers[often], 100.0 * last[often] / len(keys)
+    )
 
 
 def _does_more(measures: list[Measures], at: int) -> tuple[str, float]:
@@ -353,11 +389,17 @@ def _does_more(measures: list[Measures], at: int) -> tuple[str, float]:
 
     def spent(m: Measures) -> dict[str, float]:
         data = m.idle_cause_pct["data"]
-        shares = {"compute": m.share_pct["compute"], "data": data, "idle": m.share_pct["idle"] - data}
+        shares = {
+            "compute": m.share_pct["compute"],
+            "data": data,
+            "idle": m.share_pct["idle"] - data,
+        }
         return {name: share / 100.0 * m.window_ms / m.steps for name, share in shares.items()}
 
     own_ms = spent(measures[at])
     others = [spent(m) for other, m in enumerate(measures) if other != at]
-    more_ms = {name: value - median(other[name] for other in others) for name, value in own_ms.items()}
+    more_ms = {
+        name: value - median(other[name] for other in others) for name, value in own_ms.items()
+    }
     largest = max(more_ms, key=more_ms.__getitem__)
     return largest, more_ms[largest]

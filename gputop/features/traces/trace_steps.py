@@ -65,7 +65,9 @@ def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
             step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at])
             by_thread.setdefault(step.thread, []).append(step)
     steps = max(map(_outermost, by_thread.values()), key=len, default=[])
-    return steps if name is None else [replace(step, name=f"#{at}") for at, step in enumerate(steps)]
+    return (
+        steps if name is None else [replace(step, name=f"#{at}") for at, step in enumerate(steps)]
+    )
 
 
 def _labels(texts: list[str], name: str | None) -> dict[int, str]:
@@ -100,12 +102,18 @@ def proposed_range(trace: Trace) -> str | None:
     calls, spans, texts = trace.calls, trace.spans, trace.names.texts
     if not len(calls):
         return None
-    matches = ((number, _FAMILY.match(text)) for number, text in enumerate(texts) if not _NO_STEP.match(text))
+    matches = (
+        (number, _FAMILY.match(text))
+        for number, text in enumerate(texts)
+        if not _NO_STEP.match(text)
+    )
     families = {number: family[0] for number, family in matches if family}
     ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
         if kind == ANNOTATION and number in families:
-            ranges.setdefault((families[number], spans.thread[at]), []).append((spans.start[at], spans.end[at]))
+            ranges.setdefault((families[number], spans.thread[at]), []).append(
+                (spans.start[at], spans.end[at])
+            )
     launching = max(calls.end) - min(calls.start)
     covered = {key: length(union(sorted(intervals))) for key, intervals in ranges.items()}
     best = max(covered, key=lambda key: (covered[key], -len(ranges[key])), default=None)
@@ -159,4 +167,8 @@ def _cut_off(trace: Trace, events: DeviceEvents, begin: int) -> bool:
     first, launch = events.start[0], events.launch[0]
     if first <= begin or not len(trace.calls):
         return False
-    return launch == ABSENT or trace.calls.start[launch] < begin or first - trace.calls.end[launch] > LATENCY_NS
+    return (
+        launch == ABSENT
+        or trace.calls.start[launch] < begin
+        or first - trace.calls.end[launch] > LATENCY_NS
+    )

@@ -19,7 +19,9 @@ from gputop.output.document import (
 
 def ms(value: float) -> str:
     """Milliseconds with three significant digits."""
-    return f"{value:.0f}" if value >= 999.5 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    return (
+        f"{value:.0f}" if value >= 999.5 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    )
 
 
 _MOST_SYNCS = 5
@@ -29,8 +31,12 @@ def step_table(m: Measures, limit: int) -> Table:
     """Table of the steps; of many the first and the odd ones."""
     rows = m.steps_table
     longest = max((row.ms for row in rows), default=1.0)
-    shown = [("…",) + ("",) * 8 if row is None else _step_row(row, longest) for row in _few(rows, limit)]
-    return Table(("step", "", "ms", "compute", "comm", "copy", "idle", "data", ""), tuple(shown), "<=>>>>>><")
+    shown = [
+        ("…",) + ("",) * 8 if row is None else _step_row(row, longest) for row in _few(rows, limit)
+    ]
+    return Table(
+        ("step", "", "ms", "compute", "comm", "copy", "idle", "data", ""), tuple(shown), "<=>>>>>><"
+    )
 
 
 def _few(rows: Sequence[StepShare], limit: int) -> list[StepShare | None]:
@@ -55,14 +61,24 @@ def _step_row(row: StepShare, longest_ms: float) -> tuple[Cell, ...]:
 
 def category_table(m: Measures) -> Table:
     """Table of the time of each category of kernels."""
-    rows = tuple((CATEGORY_WORDS[row.category], *_share(row, row.category), f"{row.calls}") for row in m.categories)
+    rows = tuple(
+        (CATEGORY_WORDS[row.category], *_share(row, row.category), f"{row.calls}")
+        for row in m.categories
+    )
     return Table(("", "", "share %", "calls"), rows, "<=>>")
 
 
 def kernel_table(m: Measures, top: int) -> Table:
     """Table of the kernels that took most time."""
     rows = tuple(
-        (row.name, row.category, *_share(row, row.name), f"{row.calls}", f"{row.mean_us:.1f}", number(row.sm_high_pct))
+        (
+            row.name,
+            row.category,
+            *_share(row, row.name),
+            f"{row.calls}",
+            f"{row.mean_us:.1f}",
+            number(row.sm_high_pct),
+        )
         for row in m.kernels[:top]
     )
     head = ("kernel", "category", "", "share %", "calls", "mean µs", "SM ≤ %")
@@ -78,5 +94,7 @@ def _share(row: KernelRow | CategoryRow, name: str) -> tuple[Bar, str]:
 def sync_table(m: Measures) -> Table:
     """Calls that wait for the GPU and leave it idle, the most costly first."""
     costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:_MOST_SYNCS]
-    rows = [(row.op, f"{row.calls}", f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in costly]
+    rows = [
+        (row.op, f"{row.calls}", f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in costly
+    ]
     return Table(("call", "calls", "host ms", "idle after, ms"), tuple(rows), "~>>>")

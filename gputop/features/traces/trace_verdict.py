@@ -41,23 +41,36 @@ from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.host_causes import GRAPH_LAUNCH, SINGLE_PROCESS
 from gputop.features.traces.host_stack import NOTHING
-from gputop.features.traces.trace_report import CAUSE_WORDS, HOST_CAUSES, Measures, StreamWaitRow, TraceVerdict
+from gputop.features.traces.trace_report import (
+    CAUSE_WORDS,
+    HOST_CAUSES,
+    Measures,
+    StreamWaitRow,
+    TraceVerdict,
+)
 from gputop.model.quantity import count, pct
 
 _ROWS = {row.id: row for row in verdict_rows()}
 OUT_OF_THE_STEP = (
-    'do it on the GPU (device="cuda") or in a DataLoader\'s workers, or prepare the next batch while the GPU computes'
+    'do it on the GPU (device="cuda") or in a DataLoader\'s workers, or prepare the next batch '
+    "while the GPU computes"
 )
-WITH_THE_HOST = "record the host as well: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+WITH_THE_HOST = (
+    "record the host as well: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+)
 WARM_UP = (
     "profile after a warm-up (schedule(wait=…, warmup=…)): each kernel's module is loaded at its first launch; "
     "CUDA_MODULE_LOADING=EAGER loads all at the start"
 )
-MORE_STEPS = "profile several steps, with profiler.step() after each one: what comes again in them is the cause"
+MORE_STEPS = (
+    "profile several steps, with profiler.step() after each one: what comes again in them is the "
+    "cause"
+)
 MOSTLY_ONCE = 0.5
 """Where less of the window than this comes again, the window is of a start and not of work."""
 _SAME_SHAPES = (
-    "keep tensor shapes constant, no empty_cache() in the loop, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    "keep tensor shapes constant, no empty_cache() in the loop, "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 )
 
 
@@ -100,7 +113,8 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
         cause=conclusion.cause,
         confidence=_confidence(trace, m, stacks),
         evidence=conclusion.evidence,
-        remedy=conclusion.remedy or ("" if conclusion.level in ("green", "grey", "grey-green") else row.remedy),
+        remedy=conclusion.remedy
+        or ("" if conclusion.level in ("green", "grey", "grey-green") else row.remedy),
         notes=_notes(trace, m, conclusion, stacks),
         saves_pct=conclusion.saves,
     )
@@ -112,7 +126,9 @@ def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
     The parts are in percent of the window.
     """
     left = max(1.0 - sum(parts.values()) / 100.0, 1e-9)
-    causes = {cause: max(0.0, share - parts.get(cause, 0.0)) for cause, share in m.idle_cause_pct.items()}
+    causes = {
+        cause: max(0.0, share - parts.get(cause, 0.0)) for cause, share in m.idle_cause_pct.items()
+    }
     idle = sum(share for cause, share in causes.items() if cause != "not_recorded")
 
     def scaled(value: float | None) -> float | None:
@@ -120,7 +136,9 @@ def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
 
     return replace(
         m,
-        share_pct={part: share / left for part, share in (dict(m.share_pct) | {"idle": idle}).items()},
+        share_pct={
+            part: share / left for part, share in (dict(m.share_pct) | {"idle": idle}).items()
+        },
         idle_cause_pct={cause: share / left for cause, share in causes.items()},
         bus_exposed_pct=m.bus_exposed_pct / left,
         util_pct=min(100.0, m.util_pct / left),
@@ -138,8 +156,12 @@ def _with_once(m: Measures) -> _Conclusion:
     rest = _without(m, parts)
     conclusion = _starved(rest) or _working(rest)
     longest = m.once[0]
-    line = f"once: {', '.join(f'{row.name} {_time(row.ms)} ({row.pct:.0f} %)' for row in m.once[:3])}"
-    if m.share_pct["idle"] < IDLE_PCT or (left > MOSTLY_ONCE and conclusion.level in ("red", "yellow")):
+    line = (
+        f"once: {', '.join(f'{row.name} {_time(row.ms)} ({row.pct:.0f} %)' for row in m.once[:3])}"
+    )
+    if m.share_pct["idle"] < IDLE_PCT or (
+        left > MOSTLY_ONCE and conclusion.level in ("red", "yellow")
+    ):
         return replace(conclusion, evidence=(*conclusion.evidence, f"{line}: in no share of this"))
     sentence = f"once: {longest.name} {_time(longest.ms)}, {longest.pct:.0f} % of the time"
     evidence = (line, *(f"of the rest: {words}" for words in conclusion.evidence[:1]))
@@ -156,7 +178,9 @@ def is_launch_bound(m: Measures) -> bool:
     """Whether the GPU waits for a host that cannot launch fast enough."""
     causes, idle = m.idle_cause_pct, m.share_pct["idle"]
     launching = causes["launching"] + causes["launch_latency"]
-    return idle >= IDLE_PCT and launching >= idle / 2.0 and (m.queue_empty_pct or 0.0) >= EMPTY_QUEUE
+    return (
+        idle >= IDLE_PCT and launching >= idle / 2.0 and (m.queue_empty_pct or 0.0) >= EMPTY_QUEUE
+    )
 
 
 def _flag(m: Measures) -> Flag | None:
@@ -164,7 +188,9 @@ def _flag(m: Measures) -> Flag | None:
 
     Either proves it.
     """
-    return busy_not_working(m.util_pct, m.sm_active_pct if m.sm_active_pct is not None else m.sm_high_pct)
+    return busy_not_working(
+        m.util_pct, m.sm_active_pct if m.sm_active_pct is not None else m.sm_high_pct
+    )
 
 
 def _starved(m: Measures) -> _Conclusion | None:
@@ -180,11 +206,18 @@ def _starved(m: Measures) -> _Conclusion | None:
     if standing >= IDLE_PCT and m.bus_exposed_pct >= idle / 2.0 and m.bus_exposed_pct > 0.0:
         pageable = f", {m.pageable_copies} of them pageable" if m.pageable_copies else ""
         line = (
-            f"GPU idle {idle:.0f} %, copies between host and GPU with no kernel beside them {m.bus_exposed_pct:.0f} %"
+            f"GPU idle {idle:.0f} %, copies between host and GPU with no kernel beside them "
+            f"{m.bus_exposed_pct:.0f} %"
         )
         because = f"{m.bus_exposed_pct:.0f} % of the time the GPU only copies to or from the host"
         return _Conclusion(
-            "pcie_transfer", "yellow", because, (line + pageable,), PINNED, "transfer", m.bus_exposed_pct
+            "pcie_transfer",
+            "yellow",
+            because,
+            (line + pageable,),
+            PINNED,
+            "transfer",
+            m.bus_exposed_pct,
         )
     if idle < IDLE_PCT:
         return None
@@ -196,12 +229,21 @@ def _starved(m: Measures) -> _Conclusion | None:
     causes = m.idle_cause_pct
     if causes["dependency"] + m.late_host_pct >= idle / 2.0:
         return _host_or_device(m, level)
-    rest = ", ".join(f"{CAUSE_WORDS[name]} {causes[name]:.1f}" for name in ("dependency", "kernel_gap", "unknown"))
-    host = "" if m.queue_empty_pct is None else f"the host was late in {m.late_host_pct:.1f} points of it; "
+    rest = ", ".join(
+        f"{CAUSE_WORDS[name]} {causes[name]:.1f}"
+        for name in ("dependency", "kernel_gap", "unknown")
+    )
+    host = (
+        ""
+        if m.queue_empty_pct is None
+        else f"the host was late in {m.late_host_pct:.1f} points of it; "
+    )
     line = f"GPU idle {idle:.0f} %: {host}{rest}"
     if causes["kernel_gap"] >= idle / 2.0 and m.queue_empty_pct is not None:
         because = f"{idle:.0f} % {_unit(m)} lies between kernels that were launched in time"
-        return _Conclusion("small_kernels", level, because, (line,), LARGER_WORK, None, causes["kernel_gap"])
+        return _Conclusion(
+            "small_kernels", level, because, (line,), LARGER_WORK, None, causes["kernel_gap"]
+        )
     because = f"the GPU is idle {idle:.0f} % of the time, and the trace does not say why"
     remedy = WITH_THE_HOST if m.queue_empty_pct is None else _ROWS["starved_unattributed"].remedy
     return _Conclusion("starved_unattributed", level, because, (line,), remedy)
@@ -210,16 +252,26 @@ def _starved(m: Measures) -> _Conclusion | None:
 def _device_waits(m: Measures, level: Level) -> _Conclusion:
     """Work that was launched in time and began late."""
     waits = m.idle_cause_pct["dependency"]
-    line = f"GPU idle {m.share_pct['idle']:.0f} %: {waits:.1f} points of it before work that had long been launched"
+    line = (
+        f"GPU idle {m.share_pct['idle']:.0f} %: {waits:.1f} points of it before work that had long "
+        "been launched"
+    )
     because = f"{waits:.0f} % {_unit(m)} it waits for work that it was given long before"
     lines = [line, *(_wait_words(row) for row in m.stream_waits[:2] if row.pct >= 1.0)]
-    return _Conclusion(STREAM_WAIT.id, level, because, tuple(lines), STREAM_WAIT.remedy, "dependency", waits)
+    return _Conclusion(
+        STREAM_WAIT.id, level, because, tuple(lines), STREAM_WAIT.remedy, "dependency", waits
+    )
 
 
 def _wait_words(row: StreamWaitRow) -> str:
-    after = f"{row.after} on stream {row.after_stream}" if row.after_stream != row.stream else row.after
+    after = (
+        f"{row.after} on stream {row.after_stream}" if row.after_stream != row.stream else row.after
+    )
     inside = " inside of a graph" if GRAPH_LAUNCH.match(row.launch) else ""
-    return f"stream {row.stream} waits{inside} before {row.kernel}, after {after}: {row.times} ×, {row.pct:.1f} points"
+    return (
+        f"stream {row.stream} waits{inside} before {row.kernel}, after {after}: {row.times} ×, "
+        f"{row.pct:.1f} points"
+    )
 
 
 def _unit(m: Measures) -> str:
@@ -234,7 +286,9 @@ def _data(m: Measures, idle: float, level: Level) -> _Conclusion:
         line += " (num_workers 0)"
         return _Conclusion("main_process", level, because, (line,), IN_WORKERS, "data", data)
     because = f"the workers are late, the GPU waits {data:.0f} % {_unit(m)}"
-    return _Conclusion(DATALOADER_WAIT.id, level, because, (line,), DATALOADER_WAIT.remedy, "data", data)
+    return _Conclusion(
+        DATALOADER_WAIT.id, level, because, (line,), DATALOADER_WAIT.remedy, "data", data
+    )
 
 
 def _late_host(m: Measures, level: Level) -> _Conclusion:
@@ -245,26 +299,39 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
     kinds: dict[str, tuple[float, str, str]] = {
         "launch_bound": (launching, "it launches too slowly", LARGER_WORK),
         "host_work": (causes["host_work"], _host_work_words(m), OUT_OF_THE_STEP),
-        "module_load": (causes["module_load"], "it loads kernels' modules at their first launch", WARM_UP),
+        "module_load": (
+            causes["module_load"],
+            "it loads kernels' modules at their first launch",
+            WARM_UP,
+        ),
         "sync_points": (causes["after_sync"], "it stops to wait for the GPU", LIGHTER_HOST),
         "allocator": (causes["allocator"], f"it allocates device memory {again}", _SAME_SHAPES),
         "data": (causes["data"], "it waits for data", IN_WORKERS),
     }
     cause = max(kinds, key=lambda kind: kinds[kind][0])
     share, because, remedy = kinds[cause]
-    line = f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it, " + _host_parts(m)
+    line = (
+        f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it, "
+        + _host_parts(m)
+    )
     if cause == "launch_bound" and not is_launch_bound(m):
         because, remedy = "it is late with its launches", LIGHTER_HOST
     evidence = [line]
     if m.queue_empty_pct is not None:
         delay = f"{m.launch_delay_us:,.0f}".replace(",", " ")
-        evidence.append(f"queue empty at {m.queue_empty_pct:.0f} % of kernels, {delay} µs from launch to begin")
+        evidence.append(
+            f"queue empty at {m.queue_empty_pct:.0f} % of kernels, {delay} µs from launch to begin"
+        )
     if cause == "sync_points" and m.syncs:
         top = m.syncs[0]
         evidence.append(f"{top.calls} × {top.op}: {top.idle_after_ms:.1f} ms idle after them")
     if cause == "host_work":
         work = [f"{row.name} {row.pct:.0f} %" for row in m.at_work if row.pct >= 1.0][:3]
-        evidence += [f"while it launched nothing for 1 ms and more, it was in {', '.join(work)}"] if work else []
+        evidence += (
+            [f"while it launched nothing for 1 ms and more, it was in {', '.join(work)}"]
+            if work
+            else []
+        )
     sentence = f"{because}, the GPU waits {share:.0f} % {_unit(m)}"
     return _Conclusion("main_process", level, sentence, tuple(evidence), remedy, cause, share)
 
@@ -276,12 +343,18 @@ def _host_work_words(m: Measures) -> str:
     """
     top = next((row for row in m.at_work if row.name != NOTHING), None)
     known = top is not None and top.pct >= m.idle_cause_pct["host_work"] / 2.0
-    return f"it is in {top.name} on the CPU" if top and known else "it does other work before it launches"
+    return (
+        f"it is in {top.name} on the CPU"
+        if top and known
+        else "it does other work before it launches"
+    )
 
 
 def _host_parts(m: Measures) -> str:
     causes = m.idle_cause_pct
-    return ", ".join(f"{CAUSE_WORDS[name]} {causes[name]:.1f}" for name in HOST_CAUSES if causes[name] >= 0.05)
+    return ", ".join(
+        f"{CAUSE_WORDS[name]} {causes[name]:.1f}" for name in HOST_CAUSES if causes[name] >= 0.05
+    )
 
 
 def _working(m: Measures) -> _Conclusion:
@@ -291,7 +364,14 @@ def _working(m: Measures) -> _Conclusion:
         because = f"{comm:.0f} % of the time the GPU only communicates"
         line = _comm_line(m)
         return _Conclusion(
-            "communication", "red", because, (line,), HIDE_COMMUNICATION, "communication", comm, _flag(m)
+            "communication",
+            "red",
+            because,
+            (line,),
+            HIDE_COMMUNICATION,
+            "communication",
+            comm,
+            _flag(m),
         )
     flag = _flag(m)
     if flag is not None:
@@ -309,14 +389,21 @@ def _working(m: Measures) -> _Conclusion:
             return _Conclusion("working", "green", f"{line}", (line,))
     line += "" if m.sm_high_pct is None else f", SM ≤ {pct(m.sm_high_pct)} from launch grids"
     if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct is None:
-        return _Conclusion("no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,))
+        return _Conclusion(
+            "no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,)
+        )
     return _largest_loss(m, line)
 
 
 def _comm_line(m: Measures) -> str:
-    overlap = "" if m.overlap_pct is None else f"; {m.overlap_pct:.0f} % of it is hidden behind compute"
+    overlap = (
+        "" if m.overlap_pct is None else f"; {m.overlap_pct:.0f} % of it is hidden behind compute"
+    )
     comm = m.share_pct["comm_exposed"]
-    return f"communication {m.comm_pct:.0f} % of the time, {comm:.0f} % with nothing beside it{overlap}"
+    return (
+        f"communication {m.comm_pct:.0f} % of the time, {comm:.0f} % with nothing beside "
+        f"it{overlap}"
+    )
 
 
 def _largest_loss(m: Measures, line: str) -> _Conclusion:
@@ -324,21 +411,33 @@ def _largest_loss(m: Measures, line: str) -> _Conclusion:
     shares = m.share_pct
     compute = shares["compute"]
     level: Level = "yellow" if 100.0 - compute >= SOME_LOSS else "info"
-    losses = {"communication": shares["comm_exposed"], "transfer": m.bus_exposed_pct, "idle": shares["idle"]}
+    losses = {
+        "communication": shares["comm_exposed"],
+        "transfer": m.bus_exposed_pct,
+        "idle": shares["idle"],
+    }
     largest, loss = max(losses.items(), key=lambda part: part[1])
     sentence = f"{compute:.0f} % compute; the largest loss is {_LOSS_WORDS[largest]}, {loss:.0f} %"
     if loss < LEAST_LOSS:
-        return _Conclusion("no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,))
+        return _Conclusion(
+            "no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,)
+        )
     if largest == "communication":
         lines = (_comm_line(m), line)
-        return _Conclusion("communication", level, sentence, lines, HIDE_COMMUNICATION, "communication", loss)
+        return _Conclusion(
+            "communication", level, sentence, lines, HIDE_COMMUNICATION, "communication", loss
+        )
     if largest == "transfer":
         return _Conclusion("pcie_transfer", level, sentence, (line,), PINNED, "transfer", loss)
     cause = _host_or_device(m, level)
     return replace(cause, because=f"{sentence}: {cause.because}", evidence=(*cause.evidence, line))
 
 
-_LOSS_WORDS = {"communication": "communication", "transfer": "copies to or from the host", "idle": "an idle GPU"}
+_LOSS_WORDS = {
+    "communication": "communication",
+    "transfer": "copies to or from the host",
+    "idle": "an idle GPU",
+}
 
 
 def _host_or_device(m: Measures, level: Level) -> _Conclusion:
@@ -346,21 +445,38 @@ def _host_or_device(m: Measures, level: Level) -> _Conclusion:
     causes = m.idle_cause_pct
     if m.iterator is not None and causes["data"] >= m.share_pct["idle"] / 2.0:
         return _data(m, m.share_pct["idle"], level)
-    return _device_waits(m, level) if causes["dependency"] > m.late_host_pct else _late_host(m, level)
+    return (
+        _device_waits(m, level) if causes["dependency"] > m.late_host_pct else _late_host(m, level)
+    )
 
 
 def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
     """A or B: kernels run, and most of the chip has nothing to do."""
     measured = m.sm_active_pct is not None
-    sm = f"SM {pct(m.sm_active_pct)}" if measured else f"SM ≤ {pct(m.sm_high_pct)} (bound from launch grids)"
+    sm = (
+        f"SM {pct(m.sm_active_pct)}"
+        if measured
+        else f"SM ≤ {pct(m.sm_high_pct)} (bound from launch grids)"
+    )
     line = f"util {pct(m.util_pct)} but {sm}"
-    small = (m.median_kernel_us is not None and m.median_kernel_us < SMALL_KERNEL_US) or is_launch_bound(m)
+    small = (
+        m.median_kernel_us is not None and m.median_kernel_us < SMALL_KERNEL_US
+    ) or is_launch_bound(m)
     if small and m.median_kernel_us is not None:
         line += f"; half of the kernels' time is in kernels under {m.median_kernel_us:.0f} µs"
     because = f"util {m.util_pct:.0f} %, but {'' if measured else 'at most '}"
     because += f"{(m.sm_active_pct if measured else m.sm_high_pct) or 0.0:.0f} % of the chip works"
     level: Level = "yellow" if flag == "B" else "red"
-    return _Conclusion("small_kernels" if small else "low_sm", level, because, (line,), LARGER_WORK, None, None, flag)
+    return _Conclusion(
+        "small_kernels" if small else "low_sm",
+        level,
+        because,
+        (line,),
+        LARGER_WORK,
+        None,
+        None,
+        flag,
+    )
 
 
 _CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
@@ -381,12 +497,20 @@ def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
 
 def _notes(trace: Trace, m: Measures, conclusion: _Conclusion, stacks: bool) -> tuple[str, ...]:
     """Other findings of the trace, and its limits."""
-    return tuple(words for holds, words in (*_other_costs(m, conclusion), *_unsure(trace, m, stacks)) if holds)
+    return tuple(
+        words
+        for holds, words in (*_other_costs(m, conclusion), *_unsure(trace, m, stacks))
+        if holds
+    )
 
 
 def _other_costs(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
     """Other costs, each with whether it occurs."""
-    comm, loading, cause = m.share_pct["comm_exposed"], m.idle_cause_pct["module_load"], conclusion.cause
+    comm, loading, cause = (
+        m.share_pct["comm_exposed"],
+        m.idle_cause_pct["module_load"],
+        conclusion.cause,
+    )
     exposed = conclusion.id != "communication" and comm >= SOME_COMM
     yield exposed, f"communication with nothing beside it: {comm:.0f} % → {HIDE_COMMUNICATION}"
     copies = "1 pageable copy" if m.pageable_copies == 1 else f"{m.pageable_copies} pageable copies"
@@ -413,7 +537,11 @@ SOME_HOLE = 5.0
 def _unsure(trace: Trace, m: Measures, stacks: bool) -> Iterator[tuple[bool, str]]:
     """Reasons for doubt, each with whether it applies."""
     hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""
-    call = 'mark each with torch.cuda.nvtx.range_push("step") and give --step step' if trace.is_nsys else _STEP_CALL
+    call = (
+        'mark each with torch.cuda.nvtx.range_push("step") and give --step step'
+        if trace.is_nsys
+        else _STEP_CALL
+    )
     yield not m.named_steps, f"no steps: {call}{hint}"
     few = m.named_steps and m.steps < FEWEST_STEPS
     yield few, f"only {count(m.steps, 'step')}: too few to tell the typical one"

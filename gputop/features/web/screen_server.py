@@ -40,7 +40,11 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; "
     "connect-src 'self' ws://127.0.0.1:* ws://localhost:*; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -136,21 +140,32 @@ class ScreenServer(Server):
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
         """Run a process for one viewer until either side ends."""
-        socket = web.WebSocketResponse(heartbeat=15.0, max_msg_size=LARGEST_MESSAGE, timeout=CLOSE_S)
+        socket = web.WebSocketResponse(
+            heartbeat=15.0, max_msg_size=LARGEST_MESSAGE, timeout=CLOSE_S
+        )
         await socket.prepare(request)
         if self._viewers >= MOST_VIEWERS:
-            await socket.close(code=FULL, message=b"%d browsers are connected already" % MOST_VIEWERS)
+            await socket.close(
+                code=FULL, message=b"%d browsers are connected already" % MOST_VIEWERS
+            )
             return socket
         self._viewers += 1
         viewer = Viewer(
-            "", write_bytes=socket.send_bytes, write_str=socket.send_str, close=socket.close,  # type: ignore[arg-type]
+            "",
+            write_bytes=socket.send_bytes,
+            write_str=socket.send_str,
+            close=socket.close,  # type: ignore[arg-type]
             download_manager=self.download_manager,
-        )  # fmt: skip
+        )
         viewer.child, viewer.variables = self._child, self._variables
         try:
-            await viewer.start(int(request.query.get("width", 80)), int(request.query.get("height", 24)))
+            await viewer.start(
+                int(request.query.get("width", 80)), int(request.query.get("height", 24))
+            )
             # Private in textual-serve; a message that it cannot read raises an error of any kind.
-            tasks = map(asyncio.ensure_future, (self._process_messages(socket, viewer), viewer.ended()))
+            tasks = map(
+                asyncio.ensure_future, (self._process_messages(socket, viewer), viewer.ended())
+            )
             done, others = await asyncio.wait(list(tasks), return_when=asyncio.FIRST_COMPLETED)
             for task in others:
                 task.cancel()

@@ -27,9 +27,15 @@ SETTINGS = "SERVED_SETTINGS"
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("source", nargs="?", help="demo, or a recording; without it this machine is watched")
-    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    command.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)")
+    command.add_argument(
+        "source", nargs="?", help="demo, or a recording; without it this machine is watched"
+    )
+    command.add_argument(
+        "scenario", nargs="?", help="with demo: one scenario instead of the whole node"
+    )
+    command.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="port (default 8000; 0: any free one)"
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -43,18 +49,35 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--port must be from 0 to 65535, not {args.port}")
     _refuse_early(args)
     source = args.source if args.source in (None, DEMO) else str(Path(args.source).absolute())
-    child = our_program("gputop.features.web.served", *(word for word in (source, args.scenario) if word is not None))
+    child = our_program(
+        "gputop.features.web.served",
+        *(word for word in (source, args.scenario) if word is not None),
+    )
     # Only one process can use the hardware counters, and what is private stays here.
-    shown = replace(settings, perf=False, sm_source="auto", price=0.0, read_only=True, show_secrets=False, bell=False)
+    shown = replace(
+        settings,
+        perf=False,
+        sm_source="auto",
+        price=0.0,
+        read_only=True,
+        show_secrets=False,
+        bell=False,
+    )
     shown = replace(shown, alert=(), fleet={})
     token = secrets.token_urlsafe(18)
-    server = ScreenServer(token, child, {SETTINGS: msgspec.json.encode(shown, enc_hook=dict).decode()})
+    server = ScreenServer(
+        token, child, {SETTINGS: msgspec.json.encode(shown, enc_hook=dict).decode()}
+    )
     listener = listening(args.port)
     port = listener.getsockname()[1]
-    say(f"open this address in a browser on this machine (ctrl+c ends it; from afar: ssh -L {port}:{HOST}:{port} …):")
+    say(
+        f"open this address in a browser on this machine (ctrl+c ends it; from afar: ssh -L {port}:{HOST}:{port} …):"
+    )
     sys.stdout.write(f"http://{HOST}:{port}/{token}/\n")
     sys.stdout.flush()
-    web.run_app(server.application(), sock=listener, print=None, access_log=None, shutdown_timeout=1.0)
+    web.run_app(
+        server.application(), sock=listener, print=None, access_log=None, shutdown_timeout=1.0
+    )
     return 0
 
 
@@ -71,7 +94,9 @@ def _refuse_early(args: argparse.Namespace) -> None:
         raise UsageError(f"a scenario belongs to `serve demo`, not to {args.source!r}")
     elif args.source is not None:
         if not Path(args.source).exists():
-            raise UsageError(f"no recording at {args.source}: name one, or `demo`, or nothing for this machine")
+            raise UsageError(
+                f"no recording at {args.source}: name one, or `demo`, or nothing for this machine"
+            )
         next(read_snapshots(args.source))
 
 
@@ -85,5 +110,7 @@ def listening(port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise UsageError(f"port {port} cannot be used: {error.strerror}; choose another one with --port") from None
+        raise UsageError(
+            f"port {port} cannot be used: {error.strerror}; choose another one with --port"
+        ) from None
     return listener

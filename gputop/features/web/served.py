@@ -31,7 +31,17 @@ from gputop.sources.recorded import RecordedSource
 from gputop.tui.node_app import GputopApp
 
 WITHHELD = frozenset(
-    {"record", "screenshot", "suspend", "signal", "terminate", "kill", "interrupt_process", "environment", "stacks"}
+    {
+        "record",
+        "screenshot",
+        "suspend",
+        "signal",
+        "terminate",
+        "kill",
+        "interrupt_process",
+        "environment",
+        "stacks",
+    }
 )
 """Actions that write a file, reach another process, show its environment, or need a terminal."""
 
@@ -66,7 +76,9 @@ def main() -> int:
     return app.return_code or 0
 
 
-def _app(settings: Settings, source_name: str | None = None, scenario: str | None = None) -> ServedApp:
+def _app(
+    settings: Settings, source_name: str | None = None, scenario: str | None = None
+) -> ServedApp:
     """Return the application on its source, which has started."""
     terminal, redactor = browser(settings), redactor_of(settings)
     is_tour = source_name == DEMO and scenario is None
@@ -102,7 +114,9 @@ def _app(settings: Settings, source_name: str | None = None, scenario: str | Non
 def browser(settings: Settings) -> Terminal:
     """Return a browser's terminal: all colours and characters, unless the settings forbid them."""
     theme = "mono" if settings.no_color else "dark" if settings.theme == "auto" else settings.theme
-    return Terminal("truecolor", theme, ASCII if settings.ascii else MONO if theme == "mono" else COLOUR)
+    return Terminal(
+        "truecolor", theme, ASCII if settings.ascii else MONO if theme == "mono" else COLOUR
+    )
 
 
 if __name__ == "__main__":

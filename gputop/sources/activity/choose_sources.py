@@ -57,13 +57,18 @@ class SmReaders:
             from gputop.sources.activity.dcgm_exporter import entity_of
 
             if (entity := entity_of(static)) is not None:
-                sm_readers.append(SharedReader("dcgm-exporter", partial(self._made_exporter().activity, entity)))
+                sm_readers.append(
+                    SharedReader("dcgm-exporter", partial(self._made_exporter().activity, entity))
+                )
         if self._dmon is not None and self._wants("dcgmi"):
             from gputop.sources.activity.dcgmi import dcgmi_reader
 
             sm_readers.append(dcgmi_reader(self._dmon, static))
         if (counters := self._counters) is not None and self._wants("counters"):
-            read, close = (lambda now: counters.activity(gpu(), now)), (lambda: counters.forget(gpu()))
+            read, close = (
+                (lambda now: counters.activity(gpu(), now)),
+                (lambda: counters.forget(gpu())),
+            )
             sm_readers.append(SharedReader("counters", read, close))
         return sm_readers
 

@@ -32,7 +32,8 @@ class CrossCheck:
         if self._contradictions < TIMES:
             return None
         return (
-            f"the GPU counters contradict NVML ({sm_pct:.0f} % of the chip at {util_pct:.0f} % utilisation): not shown"
+            f"the GPU counters contradict NVML ({sm_pct:.0f} % of the chip at {util_pct:.0f} % "
+            "utilisation): not shown"
         )
 
     def standing(self, chain: FallbackChain, now: float, util_pct: float | None) -> ChainState:

@@ -38,7 +38,10 @@ FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter an
 NOT_SEEN_FIX = "give dcgm-exporter all GPUs"
 WELL_FIX = "see in its log what dcgm-exporter lacks, or restart it"
 LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
-PARTIAL_FIX = "it gives those of other instances of this GPU: restart dcgm-exporter, or update DCGM (dcgm-exporter#507)"
+PARTIAL_FIX = (
+    "it gives those of other instances of this GPU: restart dcgm-exporter, or update DCGM "
+    "(dcgm-exporter#507)"
+)
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
 KEYS = tuple(dict.fromkeys(NAMES.values()))
 
@@ -71,7 +74,11 @@ class UpdateInterval:
     @property
     def period_s(self) -> float | None:
         """Return the median time between changes, None before two."""
-        return sorted(self._intervals_s)[(len(self._intervals_s) - 1) // 2] if self._intervals_s else None
+        return (
+            sorted(self._intervals_s)[(len(self._intervals_s) - 1) // 2]
+            if self._intervals_s
+            else None
+        )
 
 
 class Exporter:
@@ -87,7 +94,9 @@ class Exporter:
         """
         self._url = DEFAULT_URL if url is None else checked(url)
         self._url_is_given = url is not None
-        self._called = f"dcgm-exporter at {place_of(self._url)}" if self._url_is_given else "dcgm-exporter"
+        self._called = (
+            f"dcgm-exporter at {place_of(self._url)}" if self._url_is_given else "dcgm-exporter"
+        )
         self._fetch = fetch
         self._worker = Worker("dcgm-exporter", self._look, again=lambda: self.wait_s(monotonic()))
         self._exported: Exported | None = None
@@ -129,7 +138,11 @@ class Exporter:
         values, missing = believed(ratios, 1.0 if self._percent else 100.0, "dcgm-exporter")
         for key in KEYS:
             if key not in ratios:
-                missing[key] = "dcgm-exporter gives no number" if key in row else "not exported by dcgm-exporter"
+                missing[key] = (
+                    "dcgm-exporter gives no number"
+                    if key in row
+                    else "not exported by dcgm-exporter"
+                )
         fix = ""
         if "sm_active_pct" not in row:
             missing["sm_active_pct"], fix = f"{self._called} exports no SM activity", FIX
@@ -137,7 +150,9 @@ class Exporter:
             self._served.add(entity)
         if not values:
             raise SmReadFailed(missing["sm_active_pct"], fix=fix)
-        return MeasuredActivity(values, missing, self._updates.period_s, self._updates.changed_at, fix)
+        return MeasuredActivity(
+            values, missing, self._updates.period_s, self._updates.changed_at, fix
+        )
 
     def stop(self) -> None:
         """End the thread after the current fetch; returns at once."""
@@ -172,7 +187,9 @@ class Exporter:
         if updates.changed_at is None or updates.period_s is None:
             return CLOSEST_S if now - self._first_at < LEARNING_S else FARTHEST_S
         overdue = now - updates.changed_at - updates.period_s
-        return FARTHEST_S if overdue > updates.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
+        return (
+            FARTHEST_S if overdue > updates.period_s else min(FARTHEST_S, max(CLOSEST_S, -overdue))
+        )
 
     def _doubt(self, exported: Exported, now: float) -> None:
         """Raise SmReadFailed for values too old to be shown."""
@@ -181,13 +198,17 @@ class Exporter:
         age, period_s = now - seen_at, updates.period_s or USUAL_PERIOD_S
         why = self._trouble
         # Until the update interval is known, so is not how long the last values hold.
-        if why is not None and (updates.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
+        if why is not None and (
+            updates.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)
+        ):
             raise SmReadFailed(f"{self._called}: {why}", fix=WELL_FIX)
         patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
         if age > (max(patience, IDLE_PATIENCE_S) if exported.only_ratios else patience):
             silent = now - self._answered_at
             if silent > FARTHEST_S + TIMEOUT_S:
-                raise SmReadFailed(f"{self._called} has not answered for {silent:.0f} s", fix=WELL_FIX)
+                raise SmReadFailed(
+                    f"{self._called} has not answered for {silent:.0f} s", fix=WELL_FIX
+                )
             raise SmReadFailed(f"{self._called} has repeated itself for {age:.0f} s", fix=WELL_FIX)
 
     def _no_row(self, entity: Entity, exported: Exported) -> SmReadFailed:
@@ -195,7 +216,9 @@ class Exporter:
         if uuid not in exported.uuids:
             return SmReadFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
         if instance is not None and any(row_entity[0] == uuid for row_entity in exported.rows):
-            has_others = any(row_entity[0] == uuid and row_entity[1] is not None for row_entity in exported.rows)
+            has_others = any(
+                row_entity[0] == uuid and row_entity[1] is not None for row_entity in exported.rows
+            )
             fix = PARTIAL_FIX if has_others else INSTANCE_FIX
             return SmReadFailed(f"{self._called} has no counters of this MIG instance", fix=fix)
         if entity in self._served:

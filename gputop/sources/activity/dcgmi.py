@@ -16,12 +16,23 @@ from time import monotonic
 
 from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.fallback_chain import MeasuredActivity, SharedReader, SmReadFailed, Waiting, believed
+from gputop.sources.activity.fallback_chain import (
+    MeasuredActivity,
+    SharedReader,
+    SmReadFailed,
+    Waiting,
+    believed,
+)
 from gputop.sources.activity.sm_remedies import NO_DCGM_FIX
 from gputop.system.children import WITH_STDOUT, Child, TooLate, end, ours, start, until_we_end
 from gputop.system.worker import Worker
 
-FIELDS = {"1002": "sm_active_pct", "1003": "sm_occupancy_pct", "1004": "tensor_active_pct", "1005": "dram_active_pct"}
+FIELDS = {
+    "1002": "sm_active_pct",
+    "1003": "sm_occupancy_pct",
+    "1004": "tensor_active_pct",
+    "1005": "dram_active_pct",
+}
 """DCGM's field ids (dcgm_fields.h, DCGM_FI_PROF_…) → catalogue key, in the order of the columns."""
 CLOSEST_MS = 100
 RESTART_S = 2.0
@@ -70,7 +81,11 @@ def parse_row(line: str) -> tuple[int, dict[str, float]] | None:
     None for any other line.
     """
     words = line.split()
-    if len(words) != 2 + len(FIELDS) or words[0] != "GPU" or not (words[1].isascii() and words[1].isdigit()):
+    if (
+        len(words) != 2 + len(FIELDS)
+        or words[0] != "GPU"
+        or not (words[1].isascii() and words[1].isdigit())
+    ):
         return None
     values: dict[str, float] = {}
     for key, word in zip(FIELDS.values(), words[2:], strict=True):
@@ -87,7 +102,10 @@ def fix_for(trouble: str) -> str:
 def _failure_line(lines: Iterable[str]) -> str:
     """Return a failed program's last error, else its first line."""
     spoken = [words[:200] for line in lines if (words := clean_text(line).strip())]
-    return next((words for words in reversed(spoken) if words.startswith("Error")), spoken[0] if spoken else "nothing")
+    return next(
+        (words for words in reversed(spoken) if words.startswith("Error")),
+        spoken[0] if spoken else "nothing",
+    )
 
 
 class Dmon:
@@ -96,7 +114,9 @@ class Dmon:
     Nothing is started before the first ``activity``.
     """
 
-    def __init__(self, interval_s: float = 1.0, program: str = "dcgmi", restart_s: float = RESTART_S) -> None:
+    def __init__(
+        self, interval_s: float = 1.0, program: str = "dcgmi", restart_s: float = RESTART_S
+    ) -> None:
         """``program`` is looked up in PATH; ``restart_s`` separates attempts."""
         self._program = program
         self._delay_ms = max(CLOSEST_MS, round(interval_s * 1000))
@@ -128,7 +148,9 @@ class Dmon:
     def newest(self, uuid: str, now: float) -> MeasuredActivity | Waiting:
         """Return a GPU's newest value without starting anything."""
         if self._given_up or self._trouble is not None:
-            raise SmReadFailed(f"dcgmi: {self._trouble}", self._given_up, fix_for(self._trouble or ""))
+            raise SmReadFailed(
+                f"dcgmi: {self._trouble}", self._given_up, fix_for(self._trouble or "")
+            )
         if self._uuids and uuid not in self._uuids.values():
             raise SmReadFailed("dcgmi does not know this GPU", False, FIX)
         row = self._rows.get(uuid)
@@ -157,13 +179,17 @@ class Dmon:
         try:
             output = process.communicate(timeout=DISCOVERY_S)[0].decode(errors="replace")
         except TooLate:
-            raise SmReadFailed(f"`dcgmi discovery -l` has not answered for {DISCOVERY_S:.0f} s", False, FIX) from None
+            raise SmReadFailed(
+                f"`dcgmi discovery -l` has not answered for {DISCOVERY_S:.0f} s", False, FIX
+            ) from None
         finally:
             self._end()
         uuids = parse_discovery(output)
         if not uuids:
             last_line = _failure_line(output.splitlines())
-            raise SmReadFailed(f"`dcgmi discovery -l` names no GPU: {last_line}", False, fix_for(last_line))
+            raise SmReadFailed(
+                f"`dcgmi discovery -l` names no GPU: {last_line}", False, fix_for(last_line)
+            )
         return uuids
 
     def stop(self) -> None:
@@ -221,7 +247,11 @@ class Dmon:
             row = parse_row(text)
             if row is None:
                 words = clean_text(text).strip()
-                last_line = words[:200] if words and not words.startswith(("#", "ID", "Id", "GPU")) else last_line
+                last_line = (
+                    words[:200]
+                    if words and not words.startswith(("#", "ID", "Id", "GPU"))
+                    else last_line
+                )
             elif (uuid := self._uuids.get(row[0])) is not None:
                 self._trouble = None
                 if "sm_active_pct" in row[1] or uuid in self._rows:
@@ -232,7 +262,9 @@ class Dmon:
         with self._lock:
             if self._worker.stopping.is_set():
                 raise SmReadFailed("stopped")
-            self._process = start(until_we_end(self._program, *arguments), ours(), stderr=WITH_STDOUT)
+            self._process = start(
+                until_we_end(self._program, *arguments), ours(), stderr=WITH_STDOUT
+            )
             return self._process
 
     def _end(self) -> None:
@@ -248,4 +280,6 @@ def dcgmi_reader(dmon: Dmon, gpu: GpuStatic) -> SharedReader:
     def refuse(_now: float) -> Waiting:
         raise SmReadFailed(INSTANCE, forever=True)
 
-    return SharedReader("dcgmi", partial(dmon.activity, gpu.uuid) if gpu.mig_parent is None else refuse)
+    return SharedReader(
+        "dcgmi", partial(dmon.activity, gpu.uuid) if gpu.mig_parent is None else refuse
+    )

@@ -63,7 +63,11 @@ class Exported(Struct, frozen=True):
 
     def prints_percent(self) -> bool:
         """Whether a value shows that this build prints percent, not ratios."""
-        return any(PERCENT_ABOVE < (v or 0.0) <= ROUNDED_PCT for row in self.rows.values() for v in row.values())
+        return any(
+            PERCENT_ABOVE < (v or 0.0) <= ROUNDED_PCT
+            for row in self.rows.values()
+            for v in row.values()
+        )
 
 
 def parse(text: str) -> Exported:
@@ -71,7 +75,11 @@ def parse(text: str) -> Exported:
 
     A last line without its newline was cut off and is left out.
     """
-    row_of, owner_of, labels_of = re.compile(_ROW).fullmatch, re.compile(_UUID).search, re.compile(_LABEL).findall
+    row_of, owner_of, labels_of = (
+        re.compile(_ROW).fullmatch,
+        re.compile(_UUID).search,
+        re.compile(_LABEL).findall,
+    )
     rows: dict[Entity, dict[str, float | None]] = {}
     uuids: set[str] = set()
     marks: set[str] = set()
@@ -109,7 +117,11 @@ def _entity(uuid: str, label: Mapping[str, str]) -> Entity | None:
     instance = label.get("gpu_i_id", "")
     if not instance and not label.get("gpu_i_profile"):
         return uuid, None
-    return (uuid, int(instance)) if instance.isascii() and instance.isdigit() and len(instance) < 4 else None
+    return (
+        (uuid, int(instance))
+        if instance.isascii() and instance.isdigit() and len(instance) < 4
+        else None
+    )
 
 
 def _number(word: str) -> float | None:

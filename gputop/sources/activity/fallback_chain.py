@@ -45,7 +45,9 @@ class Waiting(Struct, frozen=True):
     kind: LackKind | None = None
 
 
-def believed(ratios: Mapping[str, float], scale: float, who: str) -> tuple[dict[str, float], dict[str, str]]:
+def believed(
+    ratios: Mapping[str, float], scale: float, who: str
+) -> tuple[dict[str, float], dict[str, str]]:
     """Return ratios as percentages, and reasons against impossible ones.
 
     ``scale`` converts to percent.
@@ -69,7 +71,13 @@ class SmReadFailed(Exception):
     """
 
     def __init__(
-        self, reason: str, forever: bool = False, fix: str = "", *, resting: bool = False, kind: LackKind | None = None
+        self,
+        reason: str,
+        forever: bool = False,
+        fix: str = "",
+        *,
+        resting: bool = False,
+        kind: LackKind | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason, self.fix, self.kind = reason, fix, kind
@@ -126,7 +134,9 @@ class _Step(Struct):
 class FallbackChain:
     """The sources of one GPU, best first."""
 
-    def __init__(self, sm_readers: Iterable[SmReader], without: str = "no SM counter on this GPU") -> None:
+    def __init__(
+        self, sm_readers: Iterable[SmReader], without: str = "no SM counter on this GPU"
+    ) -> None:
         """``without`` is the reason when no source gives one.
 
         A source is taken from ``sm_readers`` when those above have failed for the first time, so that unneeded ones
@@ -154,10 +164,16 @@ class FallbackChain:
             except SmReadFailed as failure:
                 if self._is_passed_over(step, failure, now):
                     continue
-                return ChainState(step.sm_reader.name, None, SmLack((failure.reason,), kind=failure.kind))
+                return ChainState(
+                    step.sm_reader.name, None, SmLack((failure.reason,), kind=failure.kind)
+                )
             if isinstance(got, MeasuredActivity):
                 step.in_use, step.failed, step.bad = True, False, 0
-                step.reason, step.fix, step.kind = got.missing.get("sm_active_pct", ""), got.fix, None
+                step.reason, step.fix, step.kind = (
+                    got.missing.get("sm_active_pct", ""),
+                    got.fix,
+                    None,
+                )
                 if not step.reason:
                     return ChainState(step.sm_reader.name, got)
                 partly = partly or (step.sm_reader.name, got)
@@ -179,11 +195,18 @@ class FallbackChain:
             return ChainState(None, None, self._lack())
         # Other counters, where no source measures SM activity.
         name, activity = partly
-        return ChainState(name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix))
+        return ChainState(
+            name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix)
+        )
 
     def _is_passed_over(self, step: _Step, failure: SmReadFailed, now: float) -> bool:
         """Whether to go on to lower sources after a failure."""
-        step.failed, step.reason, step.fix, step.kind = True, failure.reason, failure.fix, failure.kind
+        step.failed, step.reason, step.fix, step.kind = (
+            True,
+            failure.reason,
+            failure.fix,
+            failure.kind,
+        )
         if failure.forever:
             step.retry_at = inf
         elif failure.resting:
@@ -204,7 +227,13 @@ class FallbackChain:
         """Never ask a source again: its values cannot be true."""
         for step in self._steps:
             if step.sm_reader.name == source:
-                step.retry_at, step.in_use, step.reason, step.fix, step.kind = inf, False, why, "", None
+                step.retry_at, step.in_use, step.reason, step.fix, step.kind = (
+                    inf,
+                    False,
+                    why,
+                    "",
+                    None,
+                )
                 step.sm_reader.close()
 
     def close(self) -> None:

@@ -43,7 +43,9 @@ def get(url: str, timeout_s: float) -> str:
         response = connection.getresponse()
         if response.status != 200:
             redirect = ", and redirects are not followed" if 300 <= response.status < 400 else ""
-            raise ValueError(f"answers {response.status} {_words(response.reason)}".rstrip() + redirect)
+            raise ValueError(
+                f"answers {response.status} {_words(response.reason)}".rstrip() + redirect
+            )
         encoding = response.getheader("Content-Encoding", "identity")
         if encoding.strip().lower() != "identity":
             raise ValueError(f"answers in {_words(encoding)}, which was not asked for")
@@ -64,7 +66,9 @@ def get(url: str, timeout_s: float) -> str:
     return body.decode(errors="replace")
 
 
-def checked(url: str, option: str = "--dcgm-url", example: str = "http://localhost:9400/metrics") -> str:
+def checked(
+    url: str, option: str = "--dcgm-url", example: str = "http://localhost:9400/metrics"
+) -> str:
     """Return a valid address; raise UsageError with an example otherwise."""
     from urllib.parse import urlsplit
 

@@ -37,5 +37,8 @@ def no_gpm(architecture: str | None) -> str:
     if architecture is None:
         return "this GPU has no GPM counters (Hopper and newer have)"
     if architecture in _HAVE_GPM:
-        return f"the driver gives no GPM counters of this {architecture.capitalize()} GPU (as in virtual machines)"
+        return (
+            f"the driver gives no GPM counters of this {architecture.capitalize()} GPU (as in "
+            "virtual machines)"
+        )
     return f"{architecture.capitalize()} has no GPM counters (Hopper and newer have)"

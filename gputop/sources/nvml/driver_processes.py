@@ -24,7 +24,13 @@ TOO_LONG = "the driver names more processes than fit into memory"
 _LISTS = (
     ("C", ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")),
     ("G", ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2")),
-    ("C", ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2")),
+    (
+        "C",
+        (
+            "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+            "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+        ),
+    ),
 )
 _SAMPLES_INFO = "nvmlDeviceGetProcessesUtilizationInfo"
 _NO_MEMORY = {"gpu_mem_bytes": "the driver does not say how much memory this process holds"}
@@ -49,7 +55,9 @@ class GpuProcesses:
         self._listed: tuple[GpuProcess, ...] = ()
         """What the last read gave, and from which memory, types and shares: mostly the next one gives the same."""
 
-    def read(self, now: float, t: float, util_pct: float | None, *, brief: bool = False) -> tuple[GpuProcess, ...]:
+    def read(
+        self, now: float, t: float, util_pct: float | None, *, brief: bool = False
+    ) -> tuple[GpuProcess, ...]:
         """Return all processes with a context.
 
         ``now`` is monotonic, ``t`` Unix time. ``brief`` asks only for compute processes, without shares: one driver
@@ -73,7 +81,11 @@ class GpuProcesses:
                     continue
                 memory_bytes = memory.get(pid)
                 # A process in two lists is reported with the same memory in both: never add them up.
-                memory[pid] = float(used) if used is not None and used >= (memory_bytes or 0.0) else memory_bytes
+                memory[pid] = (
+                    float(used)
+                    if used is not None and used >= (memory_bytes or 0.0)
+                    else memory_bytes
+                )
                 types[pid] = kind if types.get(pid, kind) == kind else "X"
         shares: dict[int, int] | str = COLLECTING if brief else {}
         if memory and not brief:
@@ -81,7 +93,9 @@ class GpuProcesses:
         drawn_from = memory, types, shares
         if drawn_from != self._drawn_from:
             self._drawn_from = drawn_from
-            self._listed = tuple([self._process(pid, used, types[pid], shares) for pid, used in memory.items()])
+            self._listed = tuple(
+                [self._process(pid, used, types[pid], shares) for pid, used in memory.items()]
+            )
         return self._listed
 
     def _whole(self, name: str, raw: Any, *arguments: Any) -> Any:
@@ -97,7 +111,9 @@ class GpuProcesses:
                     raise
         return self._handle.run_bare(name, raw, *arguments)
 
-    def _process(self, pid: int, used: float | None, kind: str, shares: dict[int, int] | str) -> GpuProcess:
+    def _process(
+        self, pid: int, used: float | None, kind: str, shares: dict[int, int] | str
+    ) -> GpuProcess:
         missing = _NO_MEMORY if used is None else {}
         if isinstance(shares, str):
             return GpuProcess(self._gpu, pid, used, kind, None, {**missing, "gpu_time_pct": shares})
@@ -128,7 +144,11 @@ class GpuProcesses:
         if self._seen_us is not None and self._seen_us > (t + FIRST_LOOK_BACK_S) * 1e6:
             # The clock was set back: no newer samples would come for a long time.
             self._seen_us = None
-        since = self._seen_us if self._seen_us is not None else max(0, int((t - FIRST_LOOK_BACK_S) * 1e6))
+        since = (
+            self._seen_us
+            if self._seen_us is not None
+            else max(0, int((t - FIRST_LOOK_BACK_S) * 1e6))
+        )
         try:
             samples = self._whole(name, self._handle.raw, since)
         except (MemoryError, OverflowError):

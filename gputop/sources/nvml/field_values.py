@@ -25,7 +25,10 @@ KIB = 1024
 NO_MMA_STALL = "this driver or GPU does not tell it"
 _MMA_STALL: int = getattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT", -1)
 """Known to nvidia-ml-py from 13.615 on, and to few drivers."""
-_NVLINK = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX)
+_NVLINK = (
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+    pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+)
 _FIELDS = {
     pynvml.NVML_FI_DEV_MEMORY_TEMP: _Field("mem_temp_c"),
     pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: _Field("pcie_tx_bytes_per_s", counts=True),
@@ -82,7 +85,9 @@ class FieldValues:
     __slots__ = ("_asked", "_measured", "_rates", "_usable")
 
     def __init__(self, nvlink: bool) -> None:
-        self._usable = {name: (name, ALL_LINKS) if name in _NVLINK else name for name in _FIELDS if name >= 0}
+        self._usable = {
+            name: (name, ALL_LINKS) if name in _NVLINK else name for name in _FIELDS if name >= 0
+        }
         if not nvlink:
             for name in _NVLINK:
                 del self._usable[name]
@@ -92,7 +97,12 @@ class FieldValues:
         """What is asked for while ``_measured`` is measured by better means."""
 
     def ask_into(
-        self, handle: Handle, into: MetricAnswers, now: float, measured: frozenset[str], at: float | None = None
+        self,
+        handle: Handle,
+        into: MetricAnswers,
+        now: float,
+        measured: frozenset[str],
+        at: float | None = None,
     ) -> None:
         """Ask for all fields that are not ``measured`` by better means.
 
@@ -101,7 +111,11 @@ class FieldValues:
         """
         if measured != self._measured:
             self._measured = measured
-            self._asked = {name: asked for name, asked in self._usable.items() if _FIELDS[name].key not in measured}
+            self._asked = {
+                name: asked
+                for name, asked in self._usable.items()
+                if _FIELDS[name].key not in measured
+            }
             for name, rate in self._rates.items():
                 if name not in self._asked:
                     rate.forget()

@@ -25,7 +25,10 @@ MIB = 1048576
 SM_METRIC = 2
 WORKS_PCT = 1.0
 """From this SM activity on, an engine at 0 is one that is not counted [judged]."""
-OTHER_STRUCTURE = "GPM: this driver wants another structure of the question than nvidia-ml-py sends: update either"
+OTHER_STRUCTURE = (
+    "GPM: this driver wants another structure of the question than nvidia-ml-py sends: update "
+    "either"
+)
 COLLECTING = Waiting("collecting: needs two samples", kind="collecting")
 
 METRICS: dict[int, tuple[str, float]] = {
@@ -89,7 +92,9 @@ class Gpm:
             why = reason(error.value)
             if error.value in LOST_CODES:
                 raise LostGpu(why) from error
-            raise SmReadFailed(f"GPM: {why}", error.value in NEVER_CODES and not self._supported, self._fix) from error
+            raise SmReadFailed(
+                f"GPM: {why}", error.value in NEVER_CODES and not self._supported, self._fix
+            ) from error
 
     def close(self) -> None:
         samples, self._samples = self._samples, []
@@ -159,10 +164,15 @@ class Gpm:
                 missing[key] = f"GPM gives {IMPOSSIBLE} ({value:g})"
             else:
                 values[key] = believed * factor
-        if values.get("graphics_active_pct") == 0.0 and values.get("sm_active_pct", 0.0) >= WORKS_PCT:
+        if (
+            values.get("graphics_active_pct") == 0.0
+            and values.get("sm_active_pct", 0.0) >= WORKS_PCT
+        ):
             # No multiprocessor works while the engine that feeds them does not.
             del values["graphics_active_pct"]
-            missing["graphics_active_pct"] = "this GPU does not count it: it stays 0 while its multiprocessors work"
+            missing["graphics_active_pct"] = (
+                "this GPU does not count it: it stays 0 while its multiprocessors work"
+            )
         if "sm_active_pct" not in values:
             self._first_at = self._last = None
             raise SmReadFailed(f"GPM: SM activity: {missing['sm_active_pct']}", False, self._fix)

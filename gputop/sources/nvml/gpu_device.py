@@ -24,8 +24,21 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.driver_processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml.field_values import FieldValues
 from gputop.sources.nvml.gpm import Gpm
-from gputop.sources.nvml.gpu_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
-from gputop.sources.nvml.gpu_questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
+from gputop.sources.nvml.gpu_facts import (
+    facts,
+    gpu_instance,
+    is_vgpu,
+    mig_facts,
+    mig_slots,
+    more_facts,
+)
+from gputop.sources.nvml.gpu_questions import (
+    EVERY_TICK,
+    POWER_LIMIT,
+    SM_CLOCK_MAX,
+    Seldom,
+    ask_memory_into,
+)
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers
 from gputop.sources.nvml.nvml_errors import reason
 from gputop.sources.pci_cards import PciCard, card_name
@@ -36,7 +49,9 @@ SPLIT = "split into MIG instances: see each instance"
 NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
 NVLINK_KEYS = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
-HELD_UNKNOWN = "unified with the host's memory, and the driver does not say what each process holds of it"
+HELD_UNKNOWN = (
+    "unified with the host's memory, and the driver does not say what each process holds of it"
+)
 
 MoreSmReaders = Callable[[Callable[[], GpuStatic]], list[SmReader]]
 """Makes the sources below GPM for a GPU; the callable gives its facts as known by then."""
@@ -129,7 +144,10 @@ class Device:
         self.state, self.why, self.stale = "asleep", why, True
         if not self.times_found:
             self.static = replace(
-                self.static, uuid=f"PCI-{card.address}", name=card_name(card), pci_bus_id=card.address
+                self.static,
+                uuid=f"PCI-{card.address}",
+                name=card_name(card),
+                pci_bus_id=card.address,
             )
 
     def lose(self, why: str, t: float) -> None:
@@ -153,7 +171,9 @@ class Device:
         handle, parent = self.handle, self.parent
         try:
             if parent is not None:
-                raw = handle.run_bare("nvmlDeviceGetMigDeviceHandleByIndex", parent.handle.raw, slot)
+                raw = handle.run_bare(
+                    "nvmlDeviceGetMigDeviceHandleByIndex", parent.handle.raw, slot
+                )
             elif isinstance(slot, str):
                 # As NVML writes it: with a domain of eight digits.
                 raw = handle.run_bare("nvmlDeviceGetHandleByPciBusId", slot.upper().rjust(16, "0"))
@@ -187,7 +207,11 @@ class Device:
         self._fields = FieldValues(static.nvlink_peak_bytes_per_s is not None)
         self._chain.close()
         forced = self._sm_source != "auto"
-        without = f"not asked for: --sm-source {self._sm_source}" if forced else "no SM counter on this GPU"
+        without = (
+            f"not asked for: --sm-source {self._sm_source}"
+            if forced
+            else "no SM counter on this GPU"
+        )
         self._chain = FallbackChain(self._sm_readers(), without)
         self._cross_check = CrossCheck()
         self._seldom = Seldom()
@@ -246,7 +270,10 @@ class Device:
         if self.state == "asleep":
             why = self.why or ""
             return GpuSample(
-                self.static, sm_lack=SmLack((why,)), asleep=True, unavailable=dict.fromkeys(GPU_METRICS, why)
+                self.static,
+                sm_lack=SmLack((why,)),
+                asleep=True,
+                unavailable=dict.fromkeys(GPU_METRICS, why),
             )
         if self.state != "lost":
             try:
@@ -258,7 +285,9 @@ class Device:
                 return sample
         return self.lost_sample(xid=xid)
 
-    def lost_sample(self, why: str | None = None, since: float | None = None, xid: int | str = "") -> GpuSample:
+    def lost_sample(
+        self, why: str | None = None, since: float | None = None, xid: int | str = ""
+    ) -> GpuSample:
         """Return a sample with the last facts, last Xid and a reason."""
         why = why or self.why
         return GpuSample(
@@ -274,7 +303,11 @@ class Device:
         has_memory = self._ask_values(into, now)
         # Counters have the value of the moment at which they are read, which may be late with a slow driver.
         standing = self._ask_activity(into, now + (monotonic() - begun))
-        measured = frozenset(standing.activity.values) if standing.activity is not None else frozenset[str]()
+        measured = (
+            frozenset(standing.activity.values)
+            if standing.activity is not None
+            else frozenset[str]()
+        )
         self._fields.ask_into(self.handle, into, now, measured, now + (monotonic() - begun))
         if isinstance(xid, int):
             into.values["xid"] = xid
@@ -286,7 +319,9 @@ class Device:
             self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
             # A split GPU lists its instances' processes again: each instance lists its own.
             self.processes = (
-                () if self.static.is_split else self._lister.read(now, t, into.values.get("util_pct"), brief=first)
+                ()
+                if self.static.is_split
+                else self._lister.read(now, t, into.values.get("util_pct"), brief=first)
             )
         if self._lister.reason is not None:
             into.missing["processes"] = self._lister.reason
@@ -325,7 +360,9 @@ class Device:
         else:
             into.values.update(standing.activity.values)
             into.missing.update(standing.activity.missing)
-            others = [key for key in ACTIVITY_KEYS if key not in into.values and key not in into.missing]
+            others = [
+                key for key in ACTIVITY_KEYS if key not in into.values and key not in into.missing
+            ]
             into.miss(others, f"not measured by {standing.source}")
             if self.static.nvlink_peak_bytes_per_s is None and not self.static.mig_enabled:
                 # GPM counts 0 bytes of links that are not there (an H200 in a virtual machine).
@@ -345,14 +382,23 @@ class Device:
         if self.static.mig_enabled:
             for key in ("util_pct", "mem_util_pct"):
                 if key in missing:
-                    missing[key] = SPLIT if self.static.is_split else "NVML gives no utilisation of a MIG instance"
+                    missing[key] = (
+                        SPLIT
+                        if self.static.is_split
+                        else "NVML gives no utilisation of a MIG instance"
+                    )
 
     def _use_host_memory(self, into: MetricAnswers) -> None:
         """Use the host's memory for a GPU without its own (GB10, Thor, Orin).
 
         Used memory is the sum of its processes. A virtual GPU, or one that does not list its processes, is left out.
         """
-        if self.vgpu or self._lister.reason is not None or self.parent is not None or self.static.is_split:
+        if (
+            self.vgpu
+            or self._lister.reason is not None
+            or self.parent is not None
+            or self.static.is_split
+        ):
             return
         if not self.static.unified_memory:
             self.static = replace(self.static, unified_memory=True)
@@ -362,7 +408,9 @@ class Device:
         if None in process_bytes:
             into.missing["mem_used_bytes"] = HELD_UNKNOWN
         else:
-            into.put("mem_used_bytes", float(sum(size for size in process_bytes if size is not None)))
+            into.put(
+                "mem_used_bytes", float(sum(size for size in process_bytes if size is not None))
+            )
             into.missing.pop("mem_used_bytes", None)
 
     def asks_seldom(self, now: float) -> bool:

@@ -27,7 +27,15 @@ ARCHITECTURES = {
 }
 
 _CORES_PER_SM = {3: 192, 5: 128, 7: 64, 9: 128, 10: 128, 11: 128, 12: 128}
-_CORES_PER_SM_EXACT = {(6, 0): 64, (6, 1): 128, (6, 2): 128, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128}
+_CORES_PER_SM_EXACT = {
+    (6, 0): 64,
+    (6, 1): 128,
+    (6, 2): 128,
+    (8, 0): 64,
+    (8, 6): 128,
+    (8, 7): 128,
+    (8, 9): 128,
+}
 """FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, arithmetic instruction throughput)."""
 
 _LINK_COUNT = pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT
@@ -127,7 +135,12 @@ def _pci(handle: Handle) -> str | None:
         bus_id: Any = handle.run("nvmlDeviceGetPciInfo").busId
     except (pynvml.NVMLError, UnicodeDecodeError):
         return None
-    return clean_text(bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)).strip() or None
+    return (
+        clean_text(
+            bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)
+        ).strip()
+        or None
+    )
 
 
 def _mig_enabled(handle: Handle) -> bool:
@@ -139,7 +152,9 @@ def _mig_enabled(handle: Handle) -> bool:
 def _nvlink_peak(handle: Handle) -> float | None:
     """Return bytes per second over all links, one way; None without NVLink."""
     try:
-        count, speed, *link_speeds = handle.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
+        count, speed, *link_speeds = handle.run(
+            "nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS)
+        )
     except pynvml.NVMLError:
         return None
     if count.nvmlReturn == speed.nvmlReturn == pynvml.NVML_SUCCESS:

@@ -49,7 +49,9 @@ class GpuInventory:
     stays while we run; NVML's own may move when a GPU comes or goes.
     """
 
-    def __init__(self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]], sleep: Sleep) -> None:
+    def __init__(
+        self, make: MakeDevice, turn: Turn, shown: Callable[[], frozenset[str]], sleep: Sleep
+    ) -> None:
         self.handle = Handle(None)
         self.stuck = False
         """Set by the session while a call on the driver as a whole does not return."""
@@ -218,7 +220,9 @@ class GpuInventory:
             listed = parent.mig_devices(now, t)
         if listed is None:
             return
-        unlisted = {device.static.uuid: device for device in self.devices if device.parent is parent}
+        unlisted = {
+            device.static.uuid: device for device in self.devices if device.parent is parent
+        }
         for uuid, slot in listed.items():
             device = unlisted.pop(uuid, None) or self._add(None, parent, uuid)
             if device.is_due:
@@ -229,7 +233,9 @@ class GpuInventory:
                     device.close()
                 self.devices.remove(device)
                 self._leave(device)
-                self.departed.append((parent.static.index, f"MIG instance {device.static.mig_instance} is gone"))
+                self.departed.append(
+                    (parent.static.index, f"MIG instance {device.static.mig_instance} is gone")
+                )
 
     def _leave(self, device: Device) -> None:
         """Keep the number of a device that is gone.
@@ -240,7 +246,9 @@ class GpuInventory:
         if len(self._index_of_left) > MOST_LEFT:
             self._indices.discard(self._index_of_left.pop(next(iter(self._index_of_left))))
 
-    def _add(self, preferred: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
+    def _add(
+        self, preferred: int | None, parent: Device | None = None, uuid: str | None = None
+    ) -> Device:
         """Add a device with its old index, else the preferred, else the lowest."""
         index = self._index_of_left.pop(uuid, None) if uuid is not None else None
         if index is None and preferred not in self._indices:

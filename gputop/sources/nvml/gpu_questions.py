@@ -46,7 +46,11 @@ class Question(Struct, frozen=True):
 
 
 def _one(
-    key: str, name: str, *arguments: Any, as_: Callable[[Any], tuple[Any, ...]] = _as_is, core: bool = False
+    key: str,
+    name: str,
+    *arguments: Any,
+    as_: Callable[[Any], tuple[Any, ...]] = _as_is,
+    core: bool = False,
 ) -> Question:
     """A value with one call."""
     return Question((key,), (name,), arguments, as_, core)
@@ -81,14 +85,25 @@ EVERY_TICK = (
 
 FIXED = (
     SM_CLOCK_MAX,
-    _one("mem_temp_max_c", "nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
-    _one("temp_slowdown_c", "nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+    _one(
+        "mem_temp_max_c",
+        "nvmlDeviceGetTemperatureThreshold",
+        pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
+    ),
+    _one(
+        "temp_slowdown_c",
+        "nvmlDeviceGetTemperatureThreshold",
+        pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
+    ),
     _one("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
     _one("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
 )
 """What a GPU's slot allows: constant while it stays there, and asked once a minute all the same."""
 
-_UNCORRECTED, _CORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED
+_UNCORRECTED, _CORRECTED = (
+    pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+    pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+)
 SELDOM = (
     POWER_LIMIT,
     # It takes an H200's driver 2.6 ms, a thousand times as long as its power.
@@ -127,7 +142,9 @@ def ask_memory_into(handle: Handle, into: MetricAnswers, now: float) -> bool:
         return True
     for key in MEMORY_V1.keys:
         del into.missing[key]
-    if not MEMORY_V1.ask_into(handle, into, now) and refused == reason(pynvml.NVML_ERROR_NOT_SUPPORTED):
+    if not MEMORY_V1.ask_into(handle, into, now) and refused == reason(
+        pynvml.NVML_ERROR_NOT_SUPPORTED
+    ):
         into.miss(MEMORY_V1.keys, NO_MEMORY)
         return False
     return True

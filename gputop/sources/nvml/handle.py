@@ -190,7 +190,9 @@ class MetricAnswers:
 
         Never clamps.
         """
-        if (value.__class__ is int and value in NO_VALUES) or (key == "pstate" and value == PSTATE_UNKNOWN):
+        if (value.__class__ is int and value in NO_VALUES) or (
+            key == "pstate" and value == PSTATE_UNKNOWN
+        ):
             self.missing[key] = "the driver gives no value"
             return
         low, high = BOUNDS[key]

@@ -74,7 +74,10 @@ _START = {
 
 def reason(code: int) -> str:
     """Return why a value or a GPU is not available."""
-    return _REASONS.get(code) or f"NVML error {code}: {clean_text(str(pynvml.NVMLError(code))).strip()}"
+    return (
+        _REASONS.get(code)
+        or f"NVML error {code}: {clean_text(str(pynvml.NVMLError(code))).strip()}"
+    )
 
 
 def cannot_start(code: int) -> SourceError:
@@ -84,5 +87,8 @@ def cannot_start(code: int) -> SourceError:
     """
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         return SourceError(f"{no_driver()}; {DEMO}")
-    problem = _START.get(code) or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
+    problem = (
+        _START.get(code)
+        or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
+    )
     return SourceError(f"{problem}; {DEMO}")

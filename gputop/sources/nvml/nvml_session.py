@@ -44,8 +44,10 @@ class NvmlSession:
         self._sleep = Sleep(options.sys, lets_go=options.lets_sleep)
         self.inventory = GpuInventory(
             lambda index, parent, uuid: Device(index, options, more_sm_readers, parent, uuid),
-            self._turn, lambda: kernel_gpus(options.proc), self._sleep,
-        )  # fmt: skip
+            self._turn,
+            lambda: kernel_gpus(options.proc),
+            self._sleep,
+        )
         self._chosen: tuple[Device, ...] = ()
         self.ready = False
         """Whether all GPUs were looked for and the choice is made."""
@@ -99,16 +101,24 @@ class NvmlSession:
         return are_lost or self.inventory.kernel_has_changed()
 
     def _hangs(self) -> bool:
-        return self.inventory.stuck or self._xids.stuck or any(device.stuck for device in self.inventory.devices)
+        return (
+            self.inventory.stuck
+            or self._xids.stuck
+            or any(device.stuck for device in self.inventory.devices)
+        )
 
     def _choose(self) -> None:
         devices = self.inventory.devices
         self._not_chosen = None
         try:
-            positions = choose([device.static for device in devices], self._options.gpus, self._cuda_visible)
+            positions = choose(
+                [device.static for device in devices], self._options.gpus, self._cuda_visible
+            )
         except UsageError as error:
             # A GPU that has not been awake yet is known by its index alone.
-            if not self.ready and not any(device.state == "asleep" and not device.times_found for device in devices):
+            if not self.ready and not any(
+                device.state == "asleep" and not device.times_found for device in devices
+            ):
                 raise
             positions, self._not_chosen = (), str(error)
         self._xids_due = True
@@ -130,11 +140,17 @@ class NvmlSession:
                     self._xids_due = False
                     self._xids.close()
                     self._xids.open(
-                        (d.static.uuid, d.handle.raw) for d in self.inventory.whole if d.times_found and not d.stale
+                        (d.static.uuid, d.handle.raw)
+                        for d in self.inventory.whole
+                        if d.times_found and not d.stale
                     )
                 xids = self._xids.poll(monotonic())
-            indices = {d.static.uuid: d.static.index for d in self.inventory.devices} if xids else {}
-            events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid), xid=xid) for uuid, xid in xids]
+            indices = (
+                {d.static.uuid: d.static.index for d in self.inventory.devices} if xids else {}
+            )
+            events += [
+                Event(t, "xid", f"Xid {xid}", indices.get(uuid), xid=xid) for uuid, xid in xids
+            ]
         has_refreshed = False
         for device in self._chosen:
             if device not in self._chosen:
@@ -160,21 +176,32 @@ class NvmlSession:
         self.inventory.departed.clear()
         samples, hung = tuple(under_way.samples), tuple(under_way.hung)
         reading = GpusReading(t, samples, self._processes(), tuple(events), self._notices(), hung)
-        self._let_sleep(ticket, used=bool(reading.processes) or any(gpu.util_pct for gpu in samples))
+        self._let_sleep(
+            ticket, used=bool(reading.processes) or any(gpu.util_pct for gpu in samples)
+        )
         return reading
 
     def _let_sleep(self, ticket: int, *, used: bool) -> None:
         """Close NVML where no GPU was used for long and all may sleep."""
         now = monotonic()
-        if not self.inventory.is_open or self._hangs() or not self._sleep.is_time_to_let_go(now, used=used):
+        if (
+            not self.inventory.is_open
+            or self._hangs()
+            or not self._sleep.is_time_to_let_go(now, used=used)
+        ):
             return
         self._shut(ticket)
         self._sleep.let_go(now)
 
     def progress(self) -> GpusReading:
         """Return the state of the current or last pass."""
-        statics, samples = tuple(device.static for device in self._chosen), tuple(self._pass.samples)
-        return GpusReading(0.0, samples, self._processes(), hung=tuple(self._pass.hung), chosen=statics)
+        statics, samples = (
+            tuple(device.static for device in self._chosen),
+            tuple(self._pass.samples),
+        )
+        return GpusReading(
+            0.0, samples, self._processes(), hung=tuple(self._pass.hung), chosen=statics
+        )
 
     def ask_seldom(self, ticket: int, t: float) -> None:
         """Ask for values that no picture waits for, after a reading.
@@ -182,7 +209,11 @@ class NvmlSession:
         Raises Retired as ``read`` does.
         """
         for device in self._chosen:
-            if device.stuck or (device.stale and self.inventory.stuck) or not device.asks_seldom(monotonic()):
+            if (
+                device.stuck
+                or (device.stale and self.inventory.stuck)
+                or not device.asks_seldom(monotonic())
+            ):
                 continue
             with self._turn(ticket, device):
                 device.ask_seldom(monotonic(), t)
@@ -191,7 +222,11 @@ class NvmlSession:
         if device.stuck or (device.stale and self.inventory.stuck):
             self._pass.hung.append(device.static.index)
             return self._hung_sample(device if device.stuck else self.inventory, device, t)
-        xid = self._xids.state(device.static.uuid) if device.static.mig_parent is None else XID_ON_PARENT
+        xid = (
+            self._xids.state(device.static.uuid)
+            if device.static.mig_parent is None
+            else XID_ON_PARENT
+        )
         with self._turn(ticket, device):
             return device.read(monotonic(), t, xid)
 
@@ -204,7 +239,9 @@ class NvmlSession:
             if device.process_trouble is not None and device.state != "lost":
                 troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
         notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
-        notices += limits_here([device.static.index for device in self._chosen if device.vgpu], wsl=self._is_wsl)
+        notices += limits_here(
+            [device.static.index for device in self._chosen if device.vgpu], wsl=self._is_wsl
+        )
         if self._not_chosen is not None:
             notices.append(self._not_chosen)
         elif not self._chosen and self.ready:
@@ -217,7 +254,10 @@ class NvmlSession:
         age = max(0.0, monotonic() - part.handle.call_since)
         # Many return after seconds: nothing that would end a running job is advised.
         remedy = "a driver that hangs for minutes shows in dmesg and ends with a reboot"
-        why = f"NVML call {part.handle.call or 'of this GPU'} has not returned for {age:.0f} s; {remedy}"
+        why = (
+            f"NVML call {part.handle.call or 'of this GPU'} has not returned for {age:.0f} s; "
+            f"{remedy}"
+        )
         return device.lost_sample(why, self._lost_since.get(device.static.index, t - age))
 
     def supersede(self, limit_s: float) -> int | None:
@@ -227,7 +267,11 @@ class NvmlSession:
         """
         with self._lock:
             part = self._current
-            if part is None or part.handle.call is None or monotonic() - part.handle.call_since < limit_s:
+            if (
+                part is None
+                or part.handle.call is None
+                or monotonic() - part.handle.call_since < limit_s
+            ):
                 return None
             if part is self.inventory and not self.inventory.devices:
                 # At the start there is nothing else to read.

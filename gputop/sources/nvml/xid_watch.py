@@ -47,7 +47,9 @@ class XidWatch:
         self._dead = None
         for uuid, raw in self._gpus:
             try:
-                self.handle.run_bare("nvmlDeviceRegisterEvents", raw, pynvml.nvmlEventTypeXidCriticalError, self._set)
+                self.handle.run_bare(
+                    "nvmlDeviceRegisterEvents", raw, pynvml.nvmlEventTypeXidCriticalError, self._set
+                )
             except pynvml.NVMLError as error:
                 self._why[uuid] = reason(error.value)
 
@@ -65,7 +67,9 @@ class XidWatch:
         for _ in range(MOST_EVENTS_A_POLL):
             try:
                 event = self.handle.run_bare("nvmlEventSetWait_v2", self._set, 0)
-                uuid = clean_text(str(self.handle.run_bare("nvmlDeviceGetUUID", event.device))).strip()
+                uuid = clean_text(
+                    str(self.handle.run_bare("nvmlDeviceGetUUID", event.device))
+                ).strip()
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     break

@@ -19,7 +19,12 @@ from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader, allowed_cores, allowed_cpus
 from gputop.sources.processes.process_table import EXITED, ProcessTable, VisibilityCheck, notices_of
 from gputop.sources.processes.process_threads import HostThreads
-from gputop.sources.processes.process_tree import CommandOf, ProcessPlace, find_ray_tasks, find_trees
+from gputop.sources.processes.process_tree import (
+    CommandOf,
+    ProcessPlace,
+    find_ray_tasks,
+    find_trees,
+)
 from gputop.sources.processes.related_processes import find_parents
 from gputop.sources.processes.share_collector import ShareCollector
 from gputop.sources.processes.watched import WatchedProcess
@@ -45,7 +50,9 @@ class ProcessCollector:
     One thread calls ``read``; ``close`` frees the open files.
     """
 
-    def __init__(self, proc: str = "/proc", sys: str = "/sys", *, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, proc: str = "/proc", sys: str = "/sys", *, clock: Callable[[], float] | None = None
+    ) -> None:
         """Set up readers.
 
         ``clock`` returns monotonic seconds and dates each process's counters; the default is the ``now`` that is passed
@@ -73,7 +80,10 @@ class ProcessCollector:
         self.notices: tuple[str, ...] = ()
 
     def read(
-        self, now: float, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None] = NO_UTIL
+        self,
+        now: float,
+        gpu_processes: Sequence[GpuProcess],
+        util: Mapping[int, float | None] = NO_UTIL,
     ) -> tuple[ProcessSample, ...]:
         """Return samples of GPU processes, then of their descendants.
 
@@ -128,7 +138,9 @@ class ProcessCollector:
                 # Who takes the cores may live for seconds only.
                 self._lively_until = now + _LIVELY_S
         is_needed = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
-        self._outsiders.read(now, (pid for pid, _ in self._table.items()), self._members.keys(), is_needed=is_needed)
+        self._outsiders.read(
+            now, (pid for pid, _ in self._table.items()), self._members.keys(), is_needed=is_needed
+        )
 
     def close(self) -> None:
         """Close all open files and end the sampling thread."""
@@ -138,7 +150,9 @@ class ProcessCollector:
         self._members.clear()
         self._facts.close()
 
-    def _discover(self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]) -> None:
+    def _discover(
+        self, now: float, uptime: float | None, gpu_processes: Sequence[GpuProcess]
+    ) -> None:
         listed_anew, self._discovered_at = self._discovered_at is None, now
         changed = self._table.refresh(now)
         if listed_anew or self._changed or any(map(self._is_of_a_tree, changed)):
@@ -156,7 +170,12 @@ class ProcessCollector:
                 return cached[1]
             read_pids.add(pid)
             settled = uptime is None or uptime - stat.starttime / TICKS_PER_S >= _SETTLED_AGE_S
-            if cached and cached[2] and cached[0].starttime == stat.starttime and cached[0].comm == stat.comm:
+            if (
+                cached
+                and cached[2]
+                and cached[0].starttime == stat.starttime
+                and cached[0].comm == stat.comm
+            ):
                 return cached[1]
             read = self._facts.command(pid)
             command = cached[1] if read is None and cached else read or b""
@@ -165,13 +184,19 @@ class ProcessCollector:
 
         places = find_trees(self._table, self._roots(gpu_processes), command_of)
         places.update(find_ray_tasks(self._table, places, command_of))
-        waiting = [pid for pid, place in places.items() if place.role == "gpu" and self.shares.waits(place.gpu)]
+        waiting = [
+            pid
+            for pid, place in places.items()
+            if place.role == "gpu" and self.shares.waits(place.gpu)
+        ]
         if waiting:
             with self.shares.lookups(now) as (holds, other_end):
                 places.update(find_parents(self._table, places, waiting, holds, other_end))
             places.update(self.shares.services(now, self._table, places))
         self._adopt(places, command_of)
-        self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
+        self._commands = {
+            pid: command for pid, command in self._commands.items() if self._table.get(pid)
+        }
 
     def _is_of_a_tree(self, pid: int) -> bool:
         """Return whether a process, or its parent, belongs to a known tree."""
@@ -225,15 +250,21 @@ class ProcessCollector:
             self.shares.forget(member)
             member.watched.close()
             now_there = self._table.get(pid)
-            if pid in self._listed and (now_there is None or now_there.starttime != member.place.stat.starttime):
+            if pid in self._listed and (
+                now_there is None or now_there.starttime != member.place.stat.starttime
+            ):
                 self._exited[pid] = member
         self._exited = {pid: member for pid, member in self._exited.items() if pid in self._listed}
 
-    def _settled(self, pid: int, place: ProcessPlace, command: bytes, member: Member | None) -> Member:
+    def _settled(
+        self, pid: int, place: ProcessPlace, command: bytes, member: Member | None
+    ) -> Member:
         """Return the member for a place, and create a new one if needed."""
         if member is None:
             watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors)
-            member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
+            member = Member(
+                pid, place, command, self._facts.read(pid, place.stat.comm, command), watched
+            )
             self._masked_at = None
             if place.role == "gpu":
                 member.threads = HostThreads(f"{self._proc}/{pid}", pid)
@@ -289,11 +320,15 @@ class ProcessCollector:
         loaders = [member for member in self._members.values() if member.role == "loader"]
         cpus_of: dict[int | None, set[int]] = {}
         for member in loaders:
-            cpus_of.setdefault(member.place.root, set()).update(allowed_cpus(self._proc, member.pid) or ())
+            cpus_of.setdefault(member.place.root, set()).update(
+                allowed_cpus(self._proc, member.pid) or ()
+            )
         for member in loaders:
             member.allowed_cores = float(len(cpus_of[member.place.root])) or None
 
-    def _gpu_samples(self, gpu_processes: Sequence[GpuProcess], uptime: float | None) -> list[ProcessSample]:
+    def _gpu_samples(
+        self, gpu_processes: Sequence[GpuProcess], uptime: float | None
+    ) -> list[ProcessSample]:
         samples: list[ProcessSample] = []
         for process in gpu_processes:
             member = self._members.get(process.pid)

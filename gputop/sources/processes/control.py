@@ -44,7 +44,10 @@ class ProcessControl:
         except ProcessLookupError:
             reason = GONE
         except PermissionError:
-            reason = f"permission denied: it belongs to {self._owner(identity.pid)}; run gputop as that user or root"
+            reason = (
+                f"permission denied: it belongs to {self._owner(identity.pid)}; run gputop as that "
+                "user or root"
+            )
         except OSError as error:
             reason = f"the system refused: {error.strerror}"
         return SignalOutcome(identity, reason is None, reason or "")
@@ -73,7 +76,9 @@ class ProcessControl:
             line = self._patient.read(f"{self._proc}/{identity.pid}/cmdline")
             # The file was opened by pid: the text is valid only if the pid still belongs to the same process.
             is_valid = bool(line) and identity_problem(self._proc, identity) is None
-            self._commands[identity] = command_text(line or b"", b"", mask=False) if is_valid else ""
+            self._commands[identity] = (
+                command_text(line or b"", b"", mask=False) if is_valid else ""
+            )
         return self._commands[identity]
 
     def watch_threads(self, identity: ProcessIdentity) -> ThreadWatch:
@@ -99,7 +104,8 @@ class ProcessControl:
         except PermissionError:
             owner = self._owner(identity.pid)
             return Environment(
-                identity, reason=f"the kernel shows it to {owner} and to root only: run gputop as one of them"
+                identity,
+                reason=f"the kernel shows it to {owner} and to root only: run gputop as one of them",
             )
         except OSError:
             return Environment(identity, reason=GONE)
@@ -107,9 +113,13 @@ class ProcessControl:
         problem = identity_problem(self._proc, identity)
         if problem is not None:
             return Environment(identity, reason=problem)
-        pairs = (entry.decode("utf-8", "replace").partition("=") for entry in data.split(b"\0") if entry)
+        pairs = (
+            entry.decode("utf-8", "replace").partition("=") for entry in data.split(b"\0") if entry
+        )
         variables = tuple(sorted((name, value) for name, _, value in pairs))
-        return Environment(identity, variables, "" if variables else "it was started with an empty environment")
+        return Environment(
+            identity, variables, "" if variables else "it was started with an empty environment"
+        )
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Inspect a process, and one loader of it.

@@ -17,7 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from gputop.model.extras import install
-from gputop.model.inspection import DeepLook, InspectedProcess, ProcessIdentity, ThreadSample, ThreadStack
+from gputop.model.inspection import (
+    DeepLook,
+    InspectedProcess,
+    ProcessIdentity,
+    ThreadSample,
+    ThreadStack,
+)
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.process_facts import GONE, identity_problem
 from gputop.sources.processes.requested_looks import read_threads
@@ -60,7 +66,13 @@ class DeepLooker:
     ``py_spy`` names the program; by default, it is searched for.
     """
 
-    def __init__(self, proc: str = "/proc", py_spy: str | None = None, *, wait: Callable[[float], None] = time.sleep):
+    def __init__(
+        self,
+        proc: str = "/proc",
+        py_spy: str | None = None,
+        *,
+        wait: Callable[[float], None] = time.sleep,
+    ):
         self._proc = proc
         self._py_spy = py_spy or find_py_spy()
         self._wait = wait
@@ -85,7 +97,10 @@ class DeepLooker:
                         problems[process] = stack
             if len(problems) == len(chosen):
                 break
-        sights = [self._inspected(process, tuple(stacks[process]), problems.get(process)) for process in chosen]
+        sights = [
+            self._inspected(process, tuple(stacks[process]), problems.get(process))
+            for process in chosen
+        ]
         argv, folder = self._start(identity)
         return DeepLook(sights[0], sights[1] if loader is not None else None, argv, folder)
 
@@ -120,7 +135,10 @@ class DeepLooker:
         if problem is None:
             return InspectedProcess(identity, threads)
         return InspectedProcess(
-            identity, threads, reason=problem.reason, help=permission_help(self._proc) if problem.denied else ""
+            identity,
+            threads,
+            reason=problem.reason,
+            help=permission_help(self._proc) if problem.denied else "",
         )
 
     def _threads(self, identity: ProcessIdentity) -> tuple[ThreadSample, ...]:
@@ -144,9 +162,9 @@ class DeepLooker:
         if identity_problem(self._proc, identity) is not None:
             return (), None
         words = line.removesuffix(b"\0").split(b"\0") if line else []
-        return tuple(masked_words([word.decode("utf-8", "replace") for word in words])), masked_text(
-            folder
-        ) if folder else None
+        return tuple(
+            masked_words([word.decode("utf-8", "replace") for word in words])
+        ), masked_text(folder) if folder else None
 
 
 def find_py_spy() -> str | None:
@@ -181,9 +199,15 @@ def main_stack(text: str | bytes, pid: int) -> ThreadStack | None:
     except (msgspec.MsgspecError, RecursionError):
         return None
     for thread in threads:
-        if thread.os_thread_id == pid or (thread.os_thread_id is None and thread.thread_name == "MainThread"):
+        if thread.os_thread_id == pid or (
+            thread.os_thread_id is None and thread.thread_name == "MainThread"
+        ):
             frames = (
-                (masked_text(f.name or "?"), masked_text(f.short_filename or f.filename or "?"), f.line or 0)
+                (
+                    masked_text(f.name or "?"),
+                    masked_text(f.short_filename or f.filename or "?"),
+                    f.line or 0,
+                )
                 for f in thread.frames[:MOST_FRAMES]
             )
             return ThreadStack(tuple(frames), thread.active)
@@ -196,8 +220,12 @@ def _failure(error: str) -> NoStack:
     py-spy's error output decides.
     """
     lines = [line.strip().removeprefix("Error: ") for line in error.splitlines() if line.strip()]
-    if any("permission denied" in line.lower() or "not permitted" in line.lower() for line in lines):
-        return NoStack("permission denied: py-spy may not read the memory of this process", denied=True)
+    if any(
+        "permission denied" in line.lower() or "not permitted" in line.lower() for line in lines
+    ):
+        return NoStack(
+            "permission denied: py-spy may not read the memory of this process", denied=True
+        )
     if any("python version" in line for line in lines):
         return NoStack("not a Python process, or a version of Python that py-spy does not know")
     if any("process is running" in line for line in lines):
@@ -211,9 +239,14 @@ def permission_help(proc: str) -> str:
     See ptrace(2), "Ptrace access mode checking".
     """
     status = text_of(f"{proc}/self/status")
-    bounds = next((line.split()[1] for line in status.splitlines() if line.startswith("CapBnd:")), None)
+    bounds = next(
+        (line.split()[1] for line in status.splitlines() if line.startswith("CapBnd:")), None
+    )
     if bounds is not None and not int(bounds, 16) & CAP_SYS_PTRACE:
-        return "this container may not trace: start it with --cap-add=SYS_PTRACE, or run gputop on the host"
+        return (
+            "this container may not trace: start it with --cap-add=SYS_PTRACE, or run gputop on "
+            "the host"
+        )
     scope = text_of(f"{proc}/sys/kernel/yama/ptrace_scope")
     remedy = _PTRACE_SCOPES.get(scope)
     if remedy is not None:

@@ -80,7 +80,9 @@ class HostServices:
         self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace], peers: PeerLookup
     ) -> dict[int, ProcessPlace]:
         """Return places of computing services, each related to a waiting job."""
-        self._services = {key: found for key, found in self._services.items() if now - found.asked_at < KEPT_S}
+        self._services = {
+            key: found for key, found in self._services.items() if now - found.asked_at < KEPT_S
+        }
         places: dict[int, ProcessPlace] = {}
         for (_, port), service in self._services.items():
             root = placed.get(service.root)
@@ -99,7 +101,12 @@ class HostServices:
         return places
 
     def _search(
-        self, now: float, service: _Service, inode: int, table: ProcessTable, placed: Mapping[int, ProcessPlace]
+        self,
+        now: float,
+        service: _Service,
+        inode: int,
+        table: ProcessTable,
+        placed: Mapping[int, ProcessPlace],
     ) -> None:
         if now - service.searched_at < AGAIN_S:
             return

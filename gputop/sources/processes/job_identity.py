@@ -52,7 +52,9 @@ def _container(text: str) -> CgroupName | None:
         short = match["id"][:_SHORT_ID]
         if match["scope"]:
             return CgroupName(_ENGINES[match["scope"]], short)
-        return CgroupName("docker" if "/docker" in text else "podman" if "libpod" in text else "container", short)
+        return CgroupName(
+            "docker" if "/docker" in text else "podman" if "libpod" in text else "container", short
+        )
     if "/lxc" in text and (lxc := re.search(_LXC, text)):
         return CgroupName("lxc", lxc[1])
     return None

@@ -30,7 +30,13 @@ _LOADERS: Mapping[bytes, str] = MappingProxyType({
 """Text in a loader's command line, and the kind of loader."""
 _FORKSERVER = b"multiprocessing.forkserver"
 _RAY = b"ray::"
-_RAY_OWN = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray::SPILL", b"ray::RESTORE")
+_RAY_OWN = (
+    b"ray::IDLE",
+    b"ray::DashboardAgent",
+    b"ray::RuntimeEnvAgent",
+    b"ray::SPILL",
+    b"ray::RESTORE",
+)
 """Ray's own processes, which carry no task."""
 
 
@@ -52,7 +58,9 @@ class DescendantRole(Struct, frozen=True):
         return why_words(self.rule, self.match)
 
 
-def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool) -> DescendantRole:
+def identify(
+    comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool
+) -> DescendantRole:
     """Return the role of a GPU process's descendant.
 
     ``comm`` is the kernel's name of its main thread; the commands are the raw text of /proc/PID/cmdline.
@@ -77,7 +85,9 @@ def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job
 
 def busy_helper(comm: bytes) -> DescendantRole:
     """Return the role of a helper that counts as a loader."""
-    return DescendantRole("loader", comm.decode("utf-8", "replace"), "R5", "busy descendant", may_feed=True)
+    return DescendantRole(
+        "loader", comm.decode("utf-8", "replace"), "R5", "busy descendant", may_feed=True
+    )
 
 
 def is_working_ray_task(command: bytes) -> bool:
@@ -103,19 +113,37 @@ _COMPILERS = frozenset(
 """Compilers and their child programs, by the kernel's names."""
 
 # Threads of a GPU process that are neither its main thread nor host threads that could feed it.
-_OWN_THREADS = ("cuda", "nv_", "nccl", "pt_nccl", "pt_autograd", "pt_gloo", "gloo", "pt_tcpstore", "pt_data_pin")
+_OWN_THREADS = (
+    "cuda",
+    "nv_",
+    "nccl",
+    "pt_nccl",
+    "pt_autograd",
+    "pt_gloo",
+    "gloo",
+    "pt_tcpstore",
+    "pt_data_pin",
+)
 _RANK_THREADS = ("nccl", "pt_nccl", "pt_gloo", "gloo", "pt_tcpstore")
 _THREAD_LOADERS = (("[dali]", "DALI threads"), ("tf_data_", "tf.data threads"))
 
 
-_FRAMEWORKS = (("pt_", "torch"), ("jax", "jax"), ("tf_data_", "tensorflow"), ("tf_compute", "tensorflow"))
+_FRAMEWORKS = (
+    ("pt_", "torch"),
+    ("jax", "jax"),
+    ("tf_data_", "tensorflow"),
+    ("tf_compute", "tensorflow"),
+)
 """Prefixes of the thread names of each framework; XLA's own names are shared by several frameworks and left out."""
 
 
 def thread_framework(names: Iterable[str]) -> str | None:
     """Return the framework that named the threads, or None."""
     lowered = [name.lower() for name in names]
-    return next((kind for prefix, kind in _FRAMEWORKS if any(name.startswith(prefix) for name in lowered)), None)
+    return next(
+        (kind for prefix, kind in _FRAMEWORKS if any(name.startswith(prefix) for name in lowered)),
+        None,
+    )
 
 
 def is_host_thread(name: str) -> bool:

@@ -20,7 +20,13 @@ from gputop.sources.processes.process_tracker import ProcessTracker
 from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.wait_observation import INSIDE, WaitObservation
 from gputop.sources.processes.wait_shares import CHILD, TimeShares, thread_shares
-from gputop.sources.processes.watched import DENIED_IO, NEEDS_TWO, NO_SCHEDSTAT, ProcessReading, WatchedProcess
+from gputop.sources.processes.watched import (
+    DENIED_IO,
+    NEEDS_TWO,
+    NO_SCHEDSTAT,
+    ProcessReading,
+    WatchedProcess,
+)
 from gputop.sources.procfs import TICKS_PER_S
 
 DENIED_WAIT = "not permitted for this process: run as root to see what it waits for"
@@ -39,7 +45,9 @@ class Member:
     Only its collector writes to it.
     """
 
-    def __init__(self, pid: int, place: ProcessPlace, command: bytes, facts: Facts, watched: WatchedProcess) -> None:
+    def __init__(
+        self, pid: int, place: ProcessPlace, command: bytes, facts: Facts, watched: WatchedProcess
+    ) -> None:
         self.pid = pid
         self.command = command
         self.watched = watched
@@ -133,7 +141,11 @@ class Member:
         pool_pct = max(0.0, (reading.run_pct or 0.0) - (reading.main_run_pct or 0.0) - others_pct)
         by_threads = thread_shares(self.waits.counts, pool_pct)
         by_children = shares.shares.useful - self.waits.own.cpu
-        return shares if shares.evidence == CHILD and by_children > by_threads.useful else TimeShares(by_threads)
+        return (
+            shares
+            if shares.evidence == CHILD and by_children > by_threads.useful
+            else TimeShares(by_threads)
+        )
 
     def static(self, thread_loader: str | None = None) -> ProcessStatic:
         """Return the facts as the snapshot carries them.
@@ -177,8 +189,13 @@ class Member:
         age_s = None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S)
         throttled_pct = self.throttling.throttled_pct if self.throttling else None
         threads = self.seen_threads if gpu_process else None
-        sources = (reading, feed, gpu_process, threads), (self.role, throttled_pct, self.allowed_cores)
-        is_same = all(map(operator.is_, self._sources[0], sources[0])) and self._sources[1] == sources[1]
+        sources = (
+            (reading, feed, gpu_process, threads),
+            (self.role, throttled_pct, self.allowed_cores),
+        )
+        is_same = (
+            all(map(operator.is_, self._sources[0], sources[0])) and self._sources[1] == sources[1]
+        )
         if is_same and self._sample is not None:
             # The process still sleeps: only its age changes.
             self._sample = replace(self._sample, age_s=age_s)
@@ -188,7 +205,11 @@ class Member:
         shares, main = None if feed.unread else feed.shares, feed.main
         missing = self._missing(reading, gpu_process, feed)
         # An unreadable wait does not count as no wait.
-        hidden = missing.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
+        hidden = (
+            missing.get("waiting_on")
+            if shares is not None and shares.useful == shares.cpu
+            else None
+        )
         if hidden is not None:
             missing.update({f"feed_{wait}_pct": hidden for wait in _MAY_BE_HIDDEN})
         self._sample = ProcessSample(
@@ -222,7 +243,9 @@ class Member:
             static=self.static(threads.loader if threads else None),
             unavailable=missing,
             feed=FeedTime() if shares is None else _feed_time(shares, hidden=hidden is not None),
-            main=MainTime() if main is None else MainTime(*[*_percent(main), round(100.0 * feed.saves, 1)]),
+            main=MainTime()
+            if main is None
+            else MainTime(*[*_percent(main), round(100.0 * feed.saves, 1)]),
             main_looks=None if main is None else feed.main_looks,
             waits_for=feed.waits_for,
             feed_by=feed.evidence,
@@ -233,13 +256,19 @@ class Member:
         )
         return self._sample
 
-    def _missing(self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: TimeShares) -> dict[str, str]:
+    def _missing(
+        self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: TimeShares
+    ) -> dict[str, str]:
         """Return reasons for missing values, by key."""
         throttling, threads, missing = self.throttling, self.seen_threads, dict(reading.unavailable)
         if throttling is None or throttling.throttled_pct is None:
-            missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
+            missing["throttled_pct"] = (
+                throttling and throttling.reason
+            ) or "its cgroup cannot be read"
         if (why_unseen := self.waits.why_unseen()) is not None:
-            missing["waiting_on"] = DENIED_WAIT if missing.get("read_bytes_per_s") == DENIED_IO else why_unseen
+            missing["waiting_on"] = (
+                DENIED_WAIT if missing.get("read_bytes_per_s") == DENIED_IO else why_unseen
+            )
         if feed.why_blind is not None:
             missing["net_rx_bytes_per_s"] = feed.why_blind
         if gpu_process is not None:
@@ -261,7 +290,9 @@ def _feed_time(shares: FeederShares, *, hidden: bool) -> FeedTime:
     if not hidden:
         return time
     waits = [getattr(time, name) for name in _MAY_BE_HIDDEN]
-    return replace(time, **dict.fromkeys(_MAY_BE_HIDDEN), unread=round(sum(waits, time.unread or 0.0), 1))
+    return replace(
+        time, **dict.fromkeys(_MAY_BE_HIDDEN), unread=round(sum(waits, time.unread or 0.0), 1)
+    )
 
 
 def _percent(shares: FeederShares | MainWaits) -> list[float]:

@@ -14,7 +14,20 @@ from gputop.model.clean_text import clean_text
 from gputop.model.secrets import masked_text
 from gputop.sources.procfs import read_file, read_small
 
-NETWORKED = ("nfs", "cifs", "smb3", "ceph", "lustre", "fuse", "9p", "beegfs", "gpfs", "glusterfs", "afs", "virtiofs")
+NETWORKED = (
+    "nfs",
+    "cifs",
+    "smb3",
+    "ceph",
+    "lustre",
+    "fuse",
+    "9p",
+    "beegfs",
+    "gpfs",
+    "glusterfs",
+    "afs",
+    "virtiofs",
+)
 """Prefixes of the types of networked file systems."""
 KEPT_S = 30.0
 MOST_KEPT = 256
@@ -62,7 +75,9 @@ class Mounts:
 
     def _read(self, pid: int) -> dict[int, Mount]:
         try:
-            lines = read_file(f"{self._proc}/{pid}/mountinfo").decode("utf-8", "replace").splitlines()
+            lines = (
+                read_file(f"{self._proc}/{pid}/mountinfo").decode("utf-8", "replace").splitlines()
+            )
         except OSError:
             return {}
         mounts = {}
@@ -71,5 +86,7 @@ class Mounts:
             before, _, after = line.partition(" - ")
             fields, kind = before.split(" "), after.split(" ", 1)[0]
             if len(fields) > 4 and fields[0].isdigit():
-                mounts[int(fields[0])] = Mount(clean_text(masked_text(fields[4].replace("\\040", " "))), kind)
+                mounts[int(fields[0])] = Mount(
+                    clean_text(masked_text(fields[4].replace("\\040", " "))), kind
+                )
         return mounts

@@ -45,7 +45,9 @@ class Outsiders:
         self.largest: tuple[Outsider, ...] | None = None
         self.sum_pct: float | None = None
 
-    def read(self, now: float, pids: Iterable[int], inside: Collection[int], *, is_needed: bool) -> None:
+    def read(
+        self, now: float, pids: Iterable[int], inside: Collection[int], *, is_needed: bool
+    ) -> None:
         """Scan if a process queues for a core and a scan is due.
 
         ``inside`` contains the pids of the GPUs' trees.
@@ -90,8 +92,13 @@ class Outsiders:
             if len(programs) > 1 and first < MANY_PROGRAMS * total:
                 outsiders.append(Outsider(user, _together(programs), pct_of_tick * total))
             else:
-                outsiders += [Outsider(user, _named(name), pct_of_tick * ticks) for name, ticks in programs.items()]
-        largest = sorted((o for o in outsiders if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct)[:NAMED]
+                outsiders += [
+                    Outsider(user, _named(name), pct_of_tick * ticks)
+                    for name, ticks in programs.items()
+                ]
+        largest = sorted(
+            (o for o in outsiders if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct
+        )[:NAMED]
         # Whole percent: no scan is more exact, and a recording has the same precision.
         self.largest = tuple(replace(o, cpu_pct=float(round(o.cpu_pct))) for o in largest)
         self.sum_pct = pct_of_tick * sum(taken.values())
@@ -101,7 +108,11 @@ def _together(programs: Counter[bytes]) -> str:
     """Name many programs by the two largest: ``cc1plus, rustc and 11 others``."""
     first, second = (_named(name) for name, _ in programs.most_common(2))
     others = len(programs) - 2
-    return f"{first}, {second} and {others} other{'s' * (others != 1)}" if others else f"{first} and {second}"
+    return (
+        f"{first}, {second} and {others} other{'s' * (others != 1)}"
+        if others
+        else f"{first} and {second}"
+    )
 
 
 def _named(comm: bytes) -> str:

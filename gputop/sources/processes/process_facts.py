@@ -52,12 +52,20 @@ class RunRank(Struct, frozen=True):
         Empty if none is missing. If the environment does not show which ranks are on this machine: ``3 of 4 ranks seen
         here``.
         """
-        numbers = {rank.number for rank in seen if (rank.meets_at, rank.ranks) == (self.meets_at, self.ranks)} - {None}
+        numbers = {
+            rank.number
+            for rank in seen
+            if (rank.meets_at, rank.ranks) == (self.meets_at, self.ranks)
+        } - {None}
         if self.number is None or (self.first is None and len(numbers) >= self.ranks):
             return ""
         if self.first is None or self.here is None:
             return f"{len(numbers)} of {self.ranks} ranks seen here"
-        absent = [str(number) for number in range(self.first, self.first + self.here) if number not in numbers]
+        absent = [
+            str(number)
+            for number in range(self.first, self.first + self.here)
+            if number not in numbers
+        ]
         if not absent:
             return ""
         named = ", ".join(absent[:MOST_ABSENT]) + (", …" if len(absent) > MOST_ABSENT else "")
@@ -112,8 +120,12 @@ class FactsReader:
     def rank(self, pid: int) -> RunRank | None:
         """Return a process's rank; None unless its run has several."""
         environ = self._patient.read(f"{self._proc}/{pid}/environ") or b""
-        given = dict(entry.partition("=")[::2] for entry in environ.decode("ascii", "replace").split("\0"))
-        values = [int(text) if (text := given.get(name, "")).isdecimal() else None for name in _OF_A_RANK]
+        given = dict(
+            entry.partition("=")[::2] for entry in environ.decode("ascii", "replace").split("\0")
+        )
+        values = [
+            int(text) if (text := given.get(name, "")).isdecimal() else None for name in _OF_A_RANK
+        ]
         port, of, number, local, here = values
         if (of or 0) < 2 or (port is None and number is None):
             return None
@@ -150,7 +162,9 @@ class FactsReader:
         """
         if not command:
             return None
-        return f"{hash(self._salt + (user or '').encode() + bytes(1) + command) & (1 << 48) - 1:012x}"
+        return (
+            f"{hash(self._salt + (user or '').encode() + bytes(1) + command) & (1 << 48) - 1:012x}"
+        )
 
     def forget(self) -> None:
         """Clear cached cgroups and command lines.
@@ -186,7 +200,10 @@ class FactsReader:
             return JobIdentity(), CgroupFolders()
         if text not in self._groups:
             identity = job_identity(text)
-            shown = (part and replace(part, id=masked_text(part.id)) for part in (identity.job, identity.container))
+            shown = (
+                part and replace(part, id=masked_text(part.id))
+                for part in (identity.job, identity.container)
+            )
             self._groups[text] = JobIdentity(*shown), cgroup_folders(text, self._sys)
         return self._groups[text]
 

@@ -10,7 +10,8 @@ from gputop.sources.processes.watched import DENIED_IO
 from gputop.sources.procfs import Stat, link_at, names_in, read_file, stat_of
 
 OTHER_NAMESPACE = (
-    "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
+    "not visible in /proc (another PID namespace: run gputop on the host, or in a container with "
+    "its PIDs)"
 )
 YOUNGER = "not visible in /proc (its pid belongs to a younger process here: another PID namespace)"
 HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
@@ -62,7 +63,9 @@ class VisibilityCheck:
         """
         if self._reason is None:
             is_hidden = os.geteuid() != 0 and self._is_hidepid()
-            self._reason = HIDDEN if is_hidden else EXITED if self._own_pids is False else OTHER_NAMESPACE
+            self._reason = (
+                HIDDEN if is_hidden else EXITED if self._own_pids is False else OTHER_NAMESPACE
+            )
         return YOUNGER if is_younger and self._reason != EXITED else self._reason
 
     def _is_hidepid(self) -> bool:
@@ -72,29 +75,40 @@ class VisibilityCheck:
             return False
         mounts = (line.split() for line in lines)
         return any(
-            len(mount) > 3 and mount[2] == "proc" and "hidepid=" in mount[3] and "hidepid=0" not in mount[3]
+            len(mount) > 3
+            and mount[2] == "proc"
+            and "hidepid=" in mount[3]
+            and "hidepid=0" not in mount[3]
             for mount in mounts
         )
 
 
-def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0, error: Exception | None = None) -> tuple[str, ...]:
+def notices_of(
+    samples: Sequence[ProcessSample], set_aside: int = 0, error: Exception | None = None
+) -> tuple[str, ...]:
     """Describe missing data of processes, with remedies.
 
     ``set_aside`` is the number of processes whose command lines block the reader, ``error`` what the sampler raised.
     """
-    reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
+    reasons = {
+        sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None
+    }
     notices = []
     for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):
         count = sum(why == reason for why in reasons.values())
         if count:
-            notices.append(f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable")
+            notices.append(
+                f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable"
+            )
     denied = {s.pid for s in samples if s.unavailable.get("read_bytes_per_s") == DENIED_IO}
     if denied:
         subject = "1 process is" if len(denied) == 1 else f"{len(denied)} processes are"
         notices.append(f"{subject} closed to this user: run as root for disk and wait evidence")
     if set_aside:
         whose = "a process hangs" if set_aside == 1 else f"{set_aside} processes hang"
-        notices.append(f"{whose} with its memory locked: the command line is not known, or that of before is shown")
+        notices.append(
+            f"{whose} with its memory locked: the command line is not known, or that of before is shown"
+        )
     if error is not None:
         notices.append(f"sampling waits failed: {type(error).__name__}: {error}")
     return tuple(notices)

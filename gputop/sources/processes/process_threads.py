@@ -68,7 +68,9 @@ class HostThreads:
         """
         try:
             several = process.threads > 1
-            present = [tid for tid in os.listdir(self._directory) if tid != self._main] if several else []
+            present = (
+                [tid for tid in os.listdir(self._directory) if tid != self._main] if several else []
+            )
         except OSError:
             return None
         self._name(present)
@@ -120,7 +122,11 @@ class HostThreads:
             return None, None
         used = {tid: times_of(f"{self._directory}/{tid}")[0] for tid in others}
         pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(used.values())
-        other_ns = sum(ns for tid, ns in used.items() if tid not in self.feeder_tids and tid not in self.backward_tids)
+        other_ns = sum(
+            ns
+            for tid, ns in used.items()
+            if tid not in self.feeder_tids and tid not in self.backward_tids
+        )
         self._last = now, pool_ns, other_ns, frozenset(others)
         # If a thread were no longer subtracted, the pool would be charged with its whole CPU time.
         if last is None or now <= last[0] or last[3] != self._last[3]:
@@ -175,7 +181,9 @@ class ThreadSampler:
         self._sampled_at, self._more = 0.0, MOST_MORE
         """Time of the latest sample, and its remaining additional reads."""
 
-    def sample(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[WaitObservation]:
+    def sample(
+        self, now: float, pid: int, tids: Sequence[str] | None, limit: int
+    ) -> list[WaitObservation]:
         """Return the states of up to ``limit`` threads.
 
         None for ``tids`` means all threads but the main one. The first thread is read, then recently active ones, then
@@ -183,7 +191,9 @@ class ThreadSampler:
         in another one.
         """
         if tids is None:
-            tids = [tid for tid in names_in(f"{self._proc}/{pid}/task") if tid != str(pid)][:MOST_LISTED]
+            tids = [tid for tid in names_in(f"{self._proc}/{pid}/task") if tid != str(pid)][
+                :MOST_LISTED
+            ]
         if len(self._turns) >= MOST_KNOWN:
             self._turns.clear()
         turn = self._turns.setdefault(pid, _Turn())
@@ -209,7 +219,9 @@ class ThreadSampler:
                 sampled.append(WaitObservation(now, pid, int(tid), found[1], name=name))
                 works = works or found[1].kind in WORK
         turn.next_place = begin + max(1, number - 1 - len(active))
-        turn.active_at.update((str(thread.tid), now) for thread in sampled if thread.state.kind in WORK)
+        turn.active_at.update(
+            (str(thread.tid), now) for thread in sampled if thread.state.kind in WORK
+        )
         return sampled
 
     def forget(self, pid: int) -> None:

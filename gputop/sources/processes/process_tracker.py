@@ -21,7 +21,9 @@ FETCHED_S = 30.0
 """For this long after data arrived, a wait in an unidentified socket counts as network."""
 
 NO_CHANNEL = "the kernel names no wait channel"
-NOT_SAMPLED = "not sampled yet: waits are sampled between readings, of a GPU process while its GPU waits"
+NOT_SAMPLED = (
+    "not sampled yet: waits are sampled between readings, of a GPU process while its GPU waits"
+)
 
 
 class ProcessTracker:
@@ -49,7 +51,13 @@ class ProcessTracker:
         self._shared_at: float | None = None
 
     def observe(
-        self, now: float, fresh: Sequence[WaitObservation], stat: Stat, *, moves: bool, holds_gpu: bool
+        self,
+        now: float,
+        fresh: Sequence[WaitObservation],
+        stat: Stat,
+        *,
+        moves: bool,
+        holds_gpu: bool,
     ) -> None:
         """Add the observations since the last reading, and count.
 
@@ -61,7 +69,9 @@ class ProcessTracker:
             self.recent, fresh = [], [WaitObservation(now, 0, 0, WaitState(STOPPED))]
         self.fresh = fresh
         # The latest wait is kept until there is another.
-        waits = [each for each in fresh if each.pid == each.tid and each.state.kind not in (RAN, UNREAD)]
+        waits = [
+            each for each in fresh if each.pid == each.tid and each.state.kind not in (RAN, UNREAD)
+        ]
         self.latest = waits[-1] if waits else self.latest
         self.recent = [each for each in (*self.recent, *fresh) if now - each.t <= RECENT_S]
         if self.latest is not None and now - self.latest.t > RECENT_S:
@@ -92,7 +102,9 @@ class ProcessTracker:
 
     def sleep_on(self, now: float, useful: float) -> None:
         """Add the time since the last reading to the means."""
-        weight = 1.0 if self._shared_at is None else min(1.0, max(0.0, (now - self._shared_at) / MEAN_S))
+        weight = (
+            1.0 if self._shared_at is None else min(1.0, max(0.0, (now - self._shared_at) / MEAN_S))
+        )
         self._shared_at = now
         self.useful += weight * (useful - self.useful)
         self.own_useful += weight * (self.own.useful - self.own_useful)
@@ -108,7 +120,11 @@ class ProcessTracker:
         The wait belongs to the process or to one of its threads.
         """
         inner = self.counts.inner_share("socket")
-        return inner if holds_gpu else max(0.0, 1.0 - self.own.cpu) * max(inner, self.counts.own_share("socket"))
+        return (
+            inner
+            if holds_gpu
+            else max(0.0, 1.0 - self.own.cpu) * max(inner, self.counts.own_share("socket"))
+        )
 
     def why_unseen(self) -> str | None:
         """Return the reason why no wait of a sleeping process is known, or None."""

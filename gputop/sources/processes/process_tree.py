@@ -35,7 +35,9 @@ class ProcessPlace(Struct, frozen=True):
     rule: Rule | None = None
 
 
-def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: CommandOf) -> dict[int, ProcessPlace]:
+def find_trees(
+    table: ProcessTable, roots: Mapping[int, int], command_of: CommandOf
+) -> dict[int, ProcessPlace]:
     """Return each GPU process and its descendants, parents before children.
 
     ``roots`` maps the pid of each GPU process to the index of its GPU; a GPU process below another one roots its own
@@ -58,9 +60,21 @@ def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: Comman
                 stat = table.get(pid)
                 if stat is None or pid in roots or pid in places:
                     continue
-                found = identify(stat.comm, command_of(pid, stat), parent_command, above.role in ("gpu", "loader"))
+                found = identify(
+                    stat.comm,
+                    command_of(pid, stat),
+                    parent_command,
+                    above.role in ("gpu", "loader"),
+                )
                 places[pid] = ProcessPlace(
-                    stat, root, gpu, found.role, found.loader, found.reason, found.may_feed, found.rule
+                    stat,
+                    root,
+                    gpu,
+                    found.role,
+                    found.loader,
+                    found.reason,
+                    found.may_feed,
+                    found.rule,
                 )
                 queue.append(pid)
     return places
@@ -77,7 +91,12 @@ def find_ray_tasks(
     users: dict[int, set[int]] = {}
     for place in trees.values():
         parent = table.get(place.stat.ppid)
-        if place.role == "gpu" and parent is not None and parent.comm == b"raylet" and place.gpu is not None:
+        if (
+            place.role == "gpu"
+            and parent is not None
+            and parent.comm == b"raylet"
+            and place.gpu is not None
+        ):
             users.setdefault(place.stat.ppid, set()).add(place.gpu)
     places: dict[int, ProcessPlace] = {}
     for raylet, gpus in users.items():

@@ -30,7 +30,11 @@ def connected(feeder: HeldInodes, root: HeldInodes, peers: Collection[int]) -> b
 
 
 def find_parents(
-    table: ProcessTable, trees: Mapping[int, ProcessPlace], roots: Iterable[int], holds: HeldBy, other_end: OtherEnd
+    table: ProcessTable,
+    trees: Mapping[int, ProcessPlace],
+    roots: Iterable[int],
+    holds: HeldBy,
+    other_end: OtherEnd,
 ) -> dict[int, ProcessPlace]:
     """Return the parents, outside all trees, that are connected with one of ``roots``."""
     places: dict[int, ProcessPlace] = {}
@@ -38,7 +42,12 @@ def find_parents(
         place = trees[root]
         parent = place.stat.ppid
         stat = table.get(parent)
-        if stat is None or parent in trees or parent in places or stat.session != place.stat.session:
+        if (
+            stat is None
+            or parent in trees
+            or parent in places
+            or stat.session != place.stat.session
+        ):
             continue
         mine, its = holds(root), holds(parent)
         if mine is None or its is None:
@@ -46,5 +55,7 @@ def find_parents(
         peers = {peer for inode in mine.sockets if (peer := other_end(inode)) is not None}
         if connected(its, mine, peers):
             why = why_words(BESIDE, "its parent, connected by a pipe or a socket")
-            places[parent] = ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
+            places[parent] = ProcessPlace(
+                stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE
+            )
     return places

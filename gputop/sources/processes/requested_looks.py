@@ -46,7 +46,9 @@ def read_threads(
     return ThreadList(now, tuple([thread for thread in read if thread is not None]), len(tids))
 
 
-def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: float) -> ThreadSample | None:
+def _thread(
+    directory: str, tid: int, before: ThreadSample | None, elapsed_ns: float
+) -> ThreadSample | None:
     stat = stat_of(directory)
     if stat is None:
         return None
@@ -60,7 +62,12 @@ def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: f
     if times is None:
         return ThreadSample(tid, name, state, waiting_on=waiting_on, channel=channel)
     run = wait = None
-    if before is not None and before.run_ns is not None and before.wait_ns is not None and elapsed_ns > 0.0:
+    if (
+        before is not None
+        and before.run_ns is not None
+        and before.wait_ns is not None
+        and elapsed_ns > 0.0
+    ):
         run = min(100.0, max(0.0, 100.0 * (times[0] - before.run_ns) / elapsed_ns))
         wait = min(100.0, max(0.0, 100.0 * (times[1] - before.wait_ns) / elapsed_ns))
     return ThreadSample(tid, name, state, run, wait, waiting_on, *times, channel)
@@ -73,7 +80,11 @@ class ThreadWatch:
     """
 
     def __init__(
-        self, pid: int, starttime: int | None, proc: str = "/proc", clock: Callable[[], float] = time.monotonic
+        self,
+        pid: int,
+        starttime: int | None,
+        proc: str = "/proc",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pid, self._starttime = pid, starttime
         self._proc = proc
@@ -95,8 +106,12 @@ class ThreadWatch:
         """The newest list; None until the first reading."""
         error = self._worker.error
         if error is not None:
-            return ThreadList(self._clock(), reason=f"its threads cannot be read: {type(error).__name__}")
+            return ThreadList(
+                self._clock(), reason=f"its threads cannot be read: {type(error).__name__}"
+            )
         return self._worker.latest
 
     def _read(self) -> ThreadList:
-        return read_threads(self._pid, self._starttime, self._worker.latest, self._clock(), self._proc)
+        return read_threads(
+            self._pid, self._starttime, self._worker.latest, self._clock(), self._proc
+        )

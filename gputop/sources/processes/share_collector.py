@@ -48,14 +48,28 @@ def _job(root: Member, members: Collection[Member]) -> Job:
     """
     kin = [member for member in members if member.place.root == root.pid and member is not root]
     loaders = frozenset(member.pid for member in kin if member.role == "loader")
-    torch = frozenset(member.pid for member in kin if member.pid in loaders and member.place.rule == "R1")
-    tids, backward = ((), ()) if root.threads is None else (root.threads.feeder_tids, root.threads.backward_tids)
-    absent = "" if root.rank is None else root.rank.missing(m.rank for m in members if m.rank is not None)
+    torch = frozenset(
+        member.pid for member in kin if member.pid in loaders and member.place.rule == "R1"
+    )
+    tids, backward = (
+        ((), ()) if root.threads is None else (root.threads.feeder_tids, root.threads.backward_tids)
+    )
+    absent = (
+        ""
+        if root.rank is None
+        else root.rank.missing(m.rank for m in members if m.rank is not None)
+    )
     has_threads = root.seen_threads is not None and root.seen_threads.ranks
     return Job(
-        tuple(member.pid for member in kin), torch or loaders, tuple(tids), rank=root.rank, absent=absent, torch=torch,
-        backward=tuple(backward), is_rank=has_threads or root.rank is not None,
-    )  # fmt: skip
+        tuple(member.pid for member in kin),
+        torch or loaders,
+        tuple(tids),
+        rank=root.rank,
+        absent=absent,
+        torch=torch,
+        backward=tuple(backward),
+        is_rank=has_threads or root.rank is not None,
+    )
 
 
 def _jobs(followed: Iterable[Member], members: Mapping[int, Member]) -> dict[int, Job]:
@@ -103,8 +117,14 @@ class ShareCollector:
         """
         self._gpus.observe(now, util)
         present = [member for member in members.values() if member.reading is not None]
-        waiting = {m.pid for m in present if m.is_gpu and self._gpus.waits(m.place.gpu or 0, unknown=True)}
-        close = [m for m in present if (m.place.root or m.pid) in waiting and (m.pid in mains or not m.is_gpu)]
+        waiting = {
+            m.pid for m in present if m.is_gpu and self._gpus.waits(m.place.gpu or 0, unknown=True)
+        }
+        close = [
+            m
+            for m in present
+            if (m.place.root or m.pid) in waiting and (m.pid in mains or not m.is_gpu)
+        ]
         with self.sampler.lock:
             self._files.begin()
             observations = self.sampler.take()
@@ -113,7 +133,9 @@ class ShareCollector:
             unclear = self._unexplained(close)
             for member in close:
                 if member.is_gpu:
-                    member.shares = member.thread_shares() if member in unclear else TimeShares(unread=True)
+                    member.shares = (
+                        member.thread_shares() if member in unclear else TimeShares(unread=True)
+                    )
             add_socket_evidence(self._sockets, now, unclear, members)
             for member in close:
                 _complete(now, member)
@@ -132,7 +154,9 @@ class ShareCollector:
         """Return whether a GPU was known to wait at the last reading."""
         return gpu is not None and self._gpus.waits(gpu, unknown=False)
 
-    def services(self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace]) -> dict[int, ProcessPlace]:
+    def services(
+        self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace]
+    ) -> dict[int, ProcessPlace]:
         """Return places of computing local services with waiting jobs."""
         with self.sampler.lock:
             return self._resolver.services.find(now, table, placed, self._peers)
@@ -144,7 +168,10 @@ class ShareCollector:
         The first lookup takes a pid, the second the inode of a socket.
         """
         with self.sampler.lock:
-            yield lambda pid: self._files.held_by(now, pid), lambda inode: self._peers.peer_of(now, inode)
+            yield (
+                lambda pid: self._files.held_by(now, pid),
+                lambda inode: self._peers.peer_of(now, inode),
+            )
 
     def forget(self, member: Member) -> None:
         """Forget an exited process: its pid may be reused soon."""
@@ -160,9 +187,11 @@ class ShareCollector:
         for member in close:
             waits, busy = member.waits, self._gpus.busy(member.place.gpu or 0)
             # A main thread that works during most GPU idle time waits for no other process.
-            if (member.role == "loader" and waits.useful >= EXPLAINS and waits.counts.evidence != "thread") or (
-                member.is_gpu and waits.own_useful - busy >= MAIN_EXPLAINS * (1.0 - busy)
-            ):
+            if (
+                member.role == "loader"
+                and waits.useful >= EXPLAINS
+                and waits.counts.evidence != "thread"
+            ) or (member.is_gpu and waits.own_useful - busy >= MAIN_EXPLAINS * (1.0 - busy)):
                 explained.add(member.place.root)
         return [member for member in close if member.place.root not in explained]
 
@@ -182,15 +211,25 @@ class ShareCollector:
         elif not 0.0 <= now - self._jobs_at < JOBS_AGAIN_S or not jobs.keys() >= followed.keys():
             self._jobs_at, jobs = now, _jobs(close, members)
             independent = {
-                pid for pid, member in members.items() if member.role == "loader" or not member.place.may_feed
+                pid
+                for pid, member in members.items()
+                if member.role == "loader" or not member.place.may_feed
             }
         # A process that sleeps on is still in the same wait.
-        background = [m for m in present if m.pid not in followed and not (m.watched.main_slept and m.waits.latest)]
+        background = [
+            m
+            for m in present
+            if m.pid not in followed and not (m.watched.main_slept and m.waits.latest)
+        ]
         return SamplingPlan(
             [member.pid for member in close if member.is_gpu],
             [member.pid for member in close if not member.is_gpu],
             [member.pid for member in background if not member.is_gpu],
-            {member.pid for member in unclear if member.is_gpu or (member.role == "loader" and member.may_wait_inside)},
+            {
+                member.pid
+                for member in unclear
+                if member.is_gpu or (member.role == "loader" and member.may_wait_inside)
+            },
             independent,
             jobs,
         )
@@ -209,7 +248,11 @@ def _complete(now: float, member: Member) -> None:
         shares = replace(shares, mount=waits.latest.state.mount)
     watched_s = now - waits.close_at
     if watched_s < UNSEEN_SETTLES_S and shares.evidence is None and shares.shares.useful < 0.5:
-        unseen = not waits.counts.inner and waits.latest is not None and waits.latest.state.kind in INSIDE
+        unseen = (
+            not waits.counts.inner
+            and waits.latest is not None
+            and waits.latest.state.kind in INSIDE
+        )
         if (watched_s < SETTLES_S or unseen) and not shares.unread:
             shares = replace(shares, unread=True)
     fresh = waits.fresh

@@ -62,7 +62,9 @@ class SocketActivity(Struct, frozen=True):
     @property
     def is_conclusive(self) -> bool:
         """Whether the readings suffice to conclude from missing evidence."""
-        return self.is_bare or self.readings >= ENOUGH_LOOKS or self.reason is not None or self.fetches
+        return (
+            self.is_bare or self.readings >= ENOUGH_LOOKS or self.reason is not None or self.fetches
+        )
 
 
 class SocketReader:
@@ -82,21 +84,31 @@ class SocketReader:
     def read(self, now: float) -> None:
         """Update some of the requested processes, if a dump is due."""
         roots = self.roots
-        is_new = any(pid not in self._activity or self._activity[pid].readings < FIRST_LOOKS for pid in roots)
+        is_new = any(
+            pid not in self._activity or self._activity[pid].readings < FIRST_LOOKS for pid in roots
+        )
         if not roots or 0.0 <= now - self._dumped_at < 0.95 * (FIRST_DUMP_S if is_new else DUMP_S):
             return
         self._dumped_at = now
         tables = self._peers.dump(now)
         # Results of a process that is not requested are kept for a while: it may be requested again.
-        self._activity = {pid: known for pid, known in self._activity.items() if pid in roots or now - known.t < KEPT_S}
+        self._activity = {
+            pid: known
+            for pid, known in self._activity.items()
+            if pid in roots or now - known.t < KEPT_S
+        }
         inherited: dict[int, frozenset[int]] = {}
-        for pid in sorted(roots, key=lambda pid: self._activity[pid].t if pid in self._activity else -1.0)[:MOST_ASKED]:
+        for pid in sorted(
+            roots, key=lambda pid: self._activity[pid].t if pid in self._activity else -1.0
+        )[:MOST_ASKED]:
             root = roots[pid]
             if root != pid and root not in inherited:
                 parent = held(self._proc, root)
                 inherited[root] = frozenset() if parent is None else parent.sockets
             before = self._activity.get(pid)
-            self._activity[pid] = self._read(now, pid, inherited.get(root, frozenset()), tables, before)
+            self._activity[pid] = self._read(
+                now, pid, inherited.get(root, frozenset()), tables, before
+            )
 
     def forget(self, pid: int) -> None:
         """Forget an exited process."""
@@ -119,7 +131,12 @@ class SocketReader:
         return {root for root, bare in sampled.items() if len(bare) >= least and all(bare)}
 
     def _read(
-        self, now: float, pid: int, inherited: frozenset[int], tables: SocketTables, before: SocketActivity | None
+        self,
+        now: float,
+        pid: int,
+        inherited: frozenset[int],
+        tables: SocketTables,
+        before: SocketActivity | None,
     ) -> SocketActivity:
         """Read the sockets of one process.
 
@@ -142,10 +159,14 @@ class SocketReader:
         }
         is_hidden = bool(own) and not sockets and in_another_network(self._proc, pid)
         is_bare = not is_hidden and tcp.keys().isdisjoint(mine.sockets)
-        serves = {tcp[inode].ends[0][1] for inode in inherited if inode in tcp and tcp[inode].listens}
+        serves = {
+            tcp[inode].ends[0][1] for inode in inherited if inode in tcp and tcp[inode].listens
+        }
         rate, fresh = None, 0
         if before is not None:
-            new = sum(max(0, count - before.received.get(inode, 0)) for inode, count in received.items())
+            new = sum(
+                max(0, count - before.received.get(inode, 0)) for inode, count in received.items()
+            )
             rate = new / (now - before.t) if now > before.t and not is_hidden else None
             opened = received.keys() - before.received.keys()
             # A process that opens a connection for each item has none between two of them.

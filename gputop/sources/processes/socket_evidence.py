@@ -13,7 +13,12 @@ from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
 from gputop.sources.processes.socket_activity import LEAST_RX, SocketActivity, SocketReader
-from gputop.sources.processes.wait_shares import TimeShares, as_network, in_place_of_waits, shares_of
+from gputop.sources.processes.wait_shares import (
+    TimeShares,
+    as_network,
+    in_place_of_waits,
+    shares_of,
+)
 
 MOST_LOADERS_ASKED = 4
 """Limit of loaders of one GPU process whose sockets are read."""
@@ -30,7 +35,11 @@ def add_socket_evidence(
     Polling loaders are unread until their sockets are read.
     """
     readers = _sockets_to_read(reader, unclear)
-    roots = {readers[member.pid]: member.place.root or member.pid for member in unclear if member.pid in readers}
+    roots = {
+        readers[member.pid]: member.place.root or member.pid
+        for member in unclear
+        if member.pid in readers
+    }
     bare = reader.bare_roots(MOST_LOADERS_ASKED - 1)
     for member in unclear:
         waits, shares = member.waits, member.shares or TimeShares()
@@ -44,10 +53,19 @@ def add_socket_evidence(
                 # If sampled loaders of its GPU process have no TCP socket, neither has this one.
                 is_bare = member.place.root in bare
                 unread = replace(own, poll=0.0, unread=own.unread + own.poll)
-                shares = replace(shares, evidence="no socket") if is_bare else replace(shares, shares=unread)
+                shares = (
+                    replace(shares, evidence="no socket")
+                    if is_bare
+                    else replace(shares, shares=unread)
+                )
         elif sockets is not None and member.pid in readers:
             shares = _with_sockets(now, shares, sockets, waits, is_root=member.is_gpu)
-        if member.is_gpu and sockets is not None and sockets.bare and (above := member.place.stat.ppid) in members:
+        if (
+            member.is_gpu
+            and sockets is not None
+            and sockets.bare
+            and (above := member.place.stat.ppid) in members
+        ):
             # A GPU process without a socket receives its work from a parent that may have one.
             roots.setdefault(above, above)
             parent = reader.activity(above)
@@ -69,7 +87,11 @@ def _sockets_to_read(reader: SocketReader, unclear: Sequence[Member]) -> dict[in
         waits, shares = member.waits, member.shares or TimeShares()
         target = None if waits.latest is None else waits.latest.target
         child = None
-        if target is not None and target.activity is not None and target.activity.kind in ("queue", "socket"):
+        if (
+            target is not None
+            and target.activity is not None
+            and target.activity.kind in ("queue", "socket")
+        ):
             child = target.active_pid
         outside = shares.shares.poll + shares.shares.network + waits.in_socket(holds_gpu=False)
         may_fetch = max(outside, waits.counts.inner_share("queue", "socket")) >= LEAST_FETCH
@@ -102,7 +124,12 @@ def _with_sockets(
     if own_socket and now - tracker.fetched_at <= FETCHED_S:
         evidence = "main socket"
     by_thread = evidence == "thread"
-    if sockets.fetches and not is_root and not by_thread and counts.inner_share("queue", "socket") >= LEAST_FETCH:
+    if (
+        sockets.fetches
+        and not is_root
+        and not by_thread
+        and counts.inner_share("queue", "socket") >= LEAST_FETCH
+    ):
         shares = in_place_of_waits(shares, shares_of(0.0, 0.0, counts.inner))
     in_socket = tracker.in_socket(holds_gpu=is_root)
     unproven = shares.poll + in_socket
@@ -114,6 +141,10 @@ def _with_sockets(
         evidence = "no socket"
     listens = sockets.listens and not sockets.fetches if is_root else None
     return replace(
-        feed, shares=shares, evidence=evidence, rx_bytes_per_s=sockets.rx_bytes_per_s, listens=listens,
+        feed,
+        shares=shares,
+        evidence=evidence,
+        rx_bytes_per_s=sockets.rx_bytes_per_s,
+        listens=listens,
         why_blind=sockets.reason or feed.why_blind,
-    )  # fmt: skip
+    )

@@ -31,7 +31,9 @@ _INFO_EXTENSION = 1 << 1
 _INFO, _PEER = 2, 2
 _SHOW_PEER = 4
 _ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN = 1, 4, 5, 8, 10
-_ASKED_STATES = 1 << _ESTABLISHED | 1 << _FIN_WAIT1 | 1 << _FIN_WAIT2 | 1 << _CLOSE_WAIT | 1 << _LISTEN
+_ASKED_STATES = (
+    1 << _ESTABLISHED | 1 << _FIN_WAIT1 | 1 << _FIN_WAIT2 | 1 << _CLOSE_WAIT | 1 << _LISTEN
+)
 _RECEIVED_AT = 128
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
@@ -76,9 +78,13 @@ def tcp_tables() -> SocketTables:
                 if read is not None and read[0]:
                     sockets[read[0]] = read[1]
                 if len(sockets) >= MOST_SOCKETS:
-                    return SocketTables(sockets, f"more than {MOST_SOCKETS} sockets: only these were read")
+                    return SocketTables(
+                        sockets, f"more than {MOST_SOCKETS} sockets: only these were read"
+                    )
     except OSError as error:
-        return SocketTables({}, f"the kernel's socket table cannot be read: {error.strerror or error}")
+        return SocketTables(
+            {}, f"the kernel's socket table cannot be read: {error.strerror or error}"
+        )
     return SocketTables(sockets)
 
 
@@ -91,7 +97,11 @@ def unix_peer(inode: int) -> int | None:
     with suppress(OSError), _opened() as netlink:
         for message in _dump(netlink, _BY_FAMILY, request, _REQUEST):
             peer = _attribute(message, 16, _PEER) if len(message) >= 16 else None
-            return struct.unpack_from("=I", peer)[0] or None if peer is not None and len(peer) >= 4 else None
+            return (
+                struct.unpack_from("=I", peer)[0] or None
+                if peer is not None and len(peer) >= 4
+                else None
+            )
     return None
 
 
@@ -122,7 +132,9 @@ class PeerLookup:
         tables = tcp_tables()
         self._read_at, self._tcp = now, tables.tcp
         self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
-        self._listeners = {socket.ends[0][1]: number for number, socket in self._tcp.items() if socket.listens}
+        self._listeners = {
+            socket.ends[0][1]: number for number, socket in self._tcp.items() if socket.listens
+        }
         return tables
 
     def listener(self, port: int) -> int | None:
@@ -150,12 +162,16 @@ def address_words(address: tuple[bytes, int]) -> str:
 def _opened() -> socket:
     import socket
 
-    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
+    netlink = socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG
+    )
     netlink.settimeout(_PATIENCE_S)
     return netlink
 
 
-def _dump(netlink: socket, kind: int, request: bytes, flags: int = _REQUEST_DUMP) -> Iterator[memoryview]:
+def _dump(
+    netlink: socket, kind: int, request: bytes, flags: int = _REQUEST_DUMP
+) -> Iterator[memoryview]:
     """Yield the payload of each message of one dump.
 
     Raises OSError, also for a dump that does not end in time.

@@ -14,7 +14,14 @@ from gputop.sources.procfs import link_at, read_small
 MOST_POLLED = 64
 """Limit of descriptors of one poll that are resolved."""
 _NUMBERS = {
-    "x86_64": ((7, 271), (23, 270), (232, 281, 441), (61,), (202,), (1, 18, 20, 296, 328, 74, 75, 3, 77, 285)),
+    "x86_64": (
+        (7, 271),
+        (23, 270),
+        (232, 281, 441),
+        (61,),
+        (202,),
+        (1, 18, 20, 296, 328, 74, 75, 3, 77, 285),
+    ),
     "aarch64": ((73,), (72,), (22, 441), (260,), (98,), (64, 68, 66, 70, 287, 82, 83, 57, 46, 47)),
 }.get(os.uname().machine, ((),) * 6)
 _POLL, _SELECT, _EPOLL, _WAIT, _FUTEX, SAVING = map(frozenset[int], _NUMBERS)
@@ -32,7 +39,11 @@ def call_of(folder: str) -> tuple[int, ...] | None:
     """
     try:
         fields = read_small(f"{folder}/syscall").split()
-        return (int(fields[0]), *(int(field, 16) for field in fields[1:7])) if len(fields) > 6 else None
+        return (
+            (int(fields[0]), *(int(field, 16) for field in fields[1:7]))
+            if len(fields) > 6
+            else None
+        )
     except (OSError, ValueError):
         return None
 
@@ -44,7 +55,9 @@ def waited_call(folder: str) -> tuple[int, int] | None:
     argument cannot be a descriptor.
     """
     call = call_of(folder)
-    return (call[0], call[1]) if call is not None and call[0] >= 0 and 0 <= call[1] < 1 << 20 else None
+    return (
+        (call[0], call[1]) if call is not None and call[0] >= 0 and 0 <= call[1] < 1 << 20 else None
+    )
 
 
 def link_of(proc: str, pid: int, descriptor: int) -> str:
@@ -94,9 +107,15 @@ def polled(proc: str, pid: int, folder: str) -> list[int] | None:
     try:
         if number in _POLL:
             data = _memory(proc, pid, first, 8 * min(second, MOST_POLLED))
-            return [fd for fd, events, _ in struct.iter_unpack("=ihh", data) if fd >= 0 and events & 0x41]
+            return [
+                fd
+                for fd, events, _ in struct.iter_unpack("=ihh", data)
+                if fd >= 0 and events & 0x41
+            ]
         if number in _SELECT:
-            bits = int.from_bytes(_memory(proc, pid, second, (min(first, 1024) + 63) // 64 * 8), "little")
+            bits = int.from_bytes(
+                _memory(proc, pid, second, (min(first, 1024) + 63) // 64 * 8), "little"
+            )
             return [fd for fd in range(min(first, 1024)) if bits >> fd & 1]
         if number in _EPOLL:
             lines = read_small(f"{proc}/{pid}/fdinfo/{first}").splitlines()

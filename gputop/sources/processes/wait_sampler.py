@@ -77,7 +77,11 @@ class WaitSampler:
     """
 
     def __init__(
-        self, proc: str, classifier: WaitClassifier, resolver: WaitResolver, also: Callable[[float], None]
+        self,
+        proc: str,
+        classifier: WaitClassifier,
+        resolver: WaitResolver,
+        also: Callable[[float], None],
     ) -> None:
         self._proc = proc
         self._classifier = classifier
@@ -85,7 +89,9 @@ class WaitSampler:
         self._also = also
         self._random: Random | None = None
         """Created, and imported, with the thread: most starts need neither."""
-        self._worker = Worker("looks", self._sample_when_due, close=lambda: self._forget(list(self._files)))
+        self._worker = Worker(
+            "looks", self._sample_when_due, close=lambda: self._forget(list(self._files))
+        )
         self._plan = SamplingPlan()
         self._turns = RoundRobin(), RoundRobin(), RoundRobin()
         self._descriptors = Descriptors(MOST_OPEN)
@@ -137,7 +143,9 @@ class WaitSampler:
         most = MOST_SAMPLES if plan.jobs else LEAST_SAMPLES
         samples = max(LEAST_SAMPLES, min(most, READS_OF_MAINS // max(1, len(plan.mains))))
         samples = max(1, int(samples * min(1.0, span)))
-        self._due = [now + span * (part + self._random.random()) / samples for part in range(samples)]
+        self._due = [
+            now + span * (part + self._random.random()) / samples for part in range(samples)
+        ]
         self._worker.ask()
 
     @property
@@ -149,14 +157,26 @@ class WaitSampler:
         """End the sampling thread."""
         self._worker.stop()
 
-    def sample(self, now: float, worker_limit: int = MOST_AT_ONCE, *, is_first: bool = True) -> None:
+    def sample(
+        self, now: float, worker_limit: int = MOST_AT_ONCE, *, is_first: bool = True
+    ) -> None:
         """Take one sample, under the lock; the first of a reading does the other reads."""
         if is_first:
             self._also(now)
         plan = self._plan
-        kinds = (plan.mains, MOST_AT_ONCE), (plan.workers, worker_limit), (plan.background, worker_limit)
-        pids = [pid for turns, (pids, limit) in zip(self._turns, kinds, strict=True) for pid in turns.take(pids, limit)]
-        threads = max(LEAST_THREADS, MOST_THREADS // max(1, sum(pid in plan.threaded for pid in pids)))
+        kinds = (
+            (plan.mains, MOST_AT_ONCE),
+            (plan.workers, worker_limit),
+            (plan.background, worker_limit),
+        )
+        pids = [
+            pid
+            for turns, (pids, limit) in zip(self._turns, kinds, strict=True)
+            for pid in turns.take(pids, limit)
+        ]
+        threads = max(
+            LEAST_THREADS, MOST_THREADS // max(1, sum(pid in plan.threaded for pid in pids))
+        )
         for pid in pids:
             folder = f"{self._proc}/{pid}"
             files = self._files.get(pid)
@@ -189,13 +209,21 @@ class WaitSampler:
         due = self._due
         # Without a due moment only the open files are closed.
         number_due = max(1, len(due))
-        first, worker_limit = self._random.randrange(number_due), max(LEAST_WORKERS, MOST_AT_ONCE // number_due)
+        first, worker_limit = (
+            self._random.randrange(number_due),
+            max(LEAST_WORKERS, MOST_AT_ONCE // number_due),
+        )
         for number, moment in enumerate(due):
-            if self._worker.stopping.wait(max(0.0, moment - time.monotonic())) or due is not self._due:
+            if (
+                self._worker.stopping.wait(max(0.0, moment - time.monotonic()))
+                or due is not self._due
+            ):
                 break
             with self.lock:
                 self.sample(time.monotonic(), worker_limit, is_first=number == first)
-        self._forget(self._files.keys() - {*self._plan.mains, *self._plan.workers, *self._plan.background})
+        self._forget(
+            self._files.keys() - {*self._plan.mains, *self._plan.workers, *self._plan.background}
+        )
 
     def _forget(self, pids: Iterable[int]) -> None:
         for pid in pids:

@@ -16,7 +16,14 @@ from msgspec.structs import astuple, replace
 from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd, main_looks
 from gputop.sources.processes.process_threads import rank_of
 from gputop.sources.processes.wait_observation import INSIDE, WaitObservation
-from gputop.sources.processes.wait_state import BLOCKED, LOCAL, RAN, UNREAD, WaitState, waits_for_child
+from gputop.sources.processes.wait_state import (
+    BLOCKED,
+    LOCAL,
+    RAN,
+    UNREAD,
+    WaitState,
+    waits_for_child,
+)
 
 CHILD = "child"
 """Wait class for the end of a child, in addition to the classes of ``wait_state``."""
@@ -95,14 +102,18 @@ def class_of(state: WaitState, *, moves: bool) -> str:
     return CHILD if waits_for_child(state.channel) else state.kind
 
 
-def _moments(observations: Iterable[WaitObservation]) -> Iterator[tuple[WaitObservation, list[WaitState]]]:
+def _moments(
+    observations: Iterable[WaitObservation],
+) -> Iterator[tuple[WaitObservation, list[WaitState]]]:
     """Yield each observation of a main thread with the states of its other threads."""
     for _, moment in groupby(observations, key=lambda seen: seen.t):
         main, *threads = moment
         yield main, [thread.state for thread in threads]
 
 
-def count_waits(observations: Iterable[WaitObservation], *, moves: bool, holds_gpu: bool) -> WaitCounts:
+def count_waits(
+    observations: Iterable[WaitObservation], *, moves: bool, holds_gpu: bool
+) -> WaitCounts:
     """Return the wait counts of one process's observations.
 
     Threads of a GPU process are a separate worker; those of any other process stand in for its main thread.
@@ -127,7 +138,12 @@ def count_waits(observations: Iterable[WaitObservation], *, moves: bool, holds_g
         if target is not None and target.activity is not None:
             doing, evidence = class_of(target.activity, moves=moves), target.evidence
         # A thread replaces its process's wait only by activity: its own wait is no evidence.
-        if not holds_gpu and state.kind in INSIDE and evidence in _IN_PLACE_OF and thread in (RAN, "disk", "network"):
+        if (
+            not holds_gpu
+            and state.kind in INSIDE
+            and evidence in _IN_PLACE_OF
+            and thread in (RAN, "disk", "network")
+        ):
             evidences["thread"] += 1
             if thread == RAN:
                 replaced += 1
@@ -139,14 +155,21 @@ def count_waits(observations: Iterable[WaitObservation], *, moves: bool, holds_g
     some = [number for number in running if number]
     resolved = [name for name, count in evidences.most_common(1) if count >= RESOLVES * total]
     return WaitCounts(
-        total, own, activity, inner, resolved[0] if resolved else None, saves, replaced, sum(some) / max(1, len(some))
+        total,
+        own,
+        activity,
+        inner,
+        resolved[0] if resolved else None,
+        saves,
+        replaced,
+        sum(some) / max(1, len(some)),
     )
 
 
 _PLACE = {name: place for place, name in enumerate(FeederShares.__struct_fields__)}
-_PLACE_OF = {name: _PLACE[name] for name in ("disk", "network", "lock", "sleep", "run", "unread")} | {
-    "queue": _PLACE["poll"]
-}
+_PLACE_OF = {
+    name: _PLACE[name] for name in ("disk", "network", "lock", "sleep", "run", "unread")
+} | {"queue": _PLACE["poll"]}
 """Index of each wait class among a worker's shares; all other classes are ``other``."""
 
 
@@ -181,7 +204,11 @@ def thread_shares(counts: WaitCounts, pool_pct: float) -> FeederShares:
         return FeederShares()
     waits = Counter(counts.inner)
     runnable = waits.pop(RAN, 0) / counts.inner.total()
-    run = runnable * min(1.0, pool_pct / 100.0 / max(1e-9, runnable * counts.running)) if runnable else 0.0
+    run = (
+        runnable * min(1.0, pool_pct / 100.0 / max(1e-9, runnable * counts.running))
+        if runnable
+        else 0.0
+    )
     return shares_of(100.0 * run, 100.0 * (runnable - run), waits)
 
 
@@ -204,11 +231,16 @@ def main_waits(counts: WaitCounts, rest: float, *, fetches: bool) -> tuple[MainW
 def looks_of(observations: Iterable[WaitObservation]) -> MainLooks:
     """Count a main thread's observations by state, see ``LookState``."""
     kinds = [main.state.kind for main, _ in _moments(observations) if main.state.kind != UNREAD]
-    return main_looks(("other" if kind in (BLOCKED, "socket", LOCAL) else kind, 1) for kind in kinds)
+    return main_looks(
+        ("other" if kind in (BLOCKED, "socket", LOCAL) else kind, 1) for kind in kinds
+    )
 
 
 def targets_of(
-    observations: Sequence[WaitObservation], vias: Collection[str] | None = None, *, in_line: bool = False
+    observations: Sequence[WaitObservation],
+    vias: Collection[str] | None = None,
+    *,
+    in_line: bool = False,
 ) -> tuple[WaitEnd, ...]:
     """Return the wait targets of a main thread's observations.
 
@@ -216,7 +248,9 @@ def targets_of(
     """
     mains = [main.target for main, _ in _moments(observations)]
     counts = Counter(
-        (CHILD, (), "its children") if in_line and target.via == CHILD else (target.via, target.pids, target.detail)
+        (CHILD, (), "its children")
+        if in_line and target.via == CHILD
+        else (target.via, target.pids, target.detail)
         for target in mains
         if target is not None and (vias is None or target.via in vias)
     )
@@ -239,4 +273,9 @@ def as_network(shares: FeederShares, in_socket: float = 0.0) -> FeederShares:
     Call it for a process that receives data.
     """
     in_socket = min(in_socket, shares.other)
-    return replace(shares, network=shares.network + shares.poll + in_socket, poll=0.0, other=shares.other - in_socket)
+    return replace(
+        shares,
+        network=shares.network + shares.poll + in_socket,
+        poll=0.0,
+        other=shares.other - in_socket,
+    )

@@ -48,11 +48,37 @@ _BEGINNINGS = {
              "raid5_"),
     "gpu": ("nvidia", "uvm_", "nv_", "rm_", "_nv"),
 }  # fmt: skip
-_BY_SOCKET = ("wait_woken", "sk_wait_data", "__skb_wait_for_more", "__skb_recv_", "skb_recv_datagram")
+_BY_SOCKET = (
+    "wait_woken",
+    "sk_wait_data",
+    "__skb_wait_for_more",
+    "__skb_recv_",
+    "skb_recv_datagram",
+)
 """Functions in which sockets of any family sleep, and terminals as well: only the file shows which."""
 _NEVER_DISK = (
-    *("nv", "_nv", "uvm_", "rm_", "wait_for_vfork", "kernel_clone", "_do_fork", "rwsem_", "mutex_", "__mutex_"),
-    *("down_", "shrink_", "reclaim_", "try_to_free", "congestion_wait", "throttle_", "mem_cgroup_", "do_signal_stop"),
+    *(
+        "nv",
+        "_nv",
+        "uvm_",
+        "rm_",
+        "wait_for_vfork",
+        "kernel_clone",
+        "_do_fork",
+        "rwsem_",
+        "mutex_",
+        "__mutex_",
+    ),
+    *(
+        "down_",
+        "shrink_",
+        "reclaim_",
+        "try_to_free",
+        "congestion_wait",
+        "throttle_",
+        "mem_cgroup_",
+        "do_signal_stop",
+    ),
     *("ptrace_stop", "do_exit", "futex_", "zap_pid_ns", "synchronize_rcu", "exit_mm", "coredump_"),
 )
 """State D in these functions is no disk wait: a driver, a child between fork and exec, another thread's lock, short
@@ -110,7 +136,14 @@ def is_internet(protocol: bytes) -> bool:
     return protocol.rstrip(b"\0").removesuffix(b"v6") in _INTERNET
 
 
-RAN, BLOCKED, WRITE, STOPPED, LOCAL, UNREAD = "run", "blocked", "write", "stopped", "local", "unread"
+RAN, BLOCKED, WRITE, STOPPED, LOCAL, UNREAD = (
+    "run",
+    "blocked",
+    "write",
+    "stopped",
+    "local",
+    "unread",
+)
 """Kinds of states in addition to ``wait_class``: on a core or queued, state D of no known class, writing to a full
 pipe, stopped, a local socket with another process as its peer, asleep without a channel name."""
 MOST_KNOWN = 4096
@@ -150,7 +183,11 @@ def _state_by_name(channel: str) -> WaitState | None:
         return WaitState(STOPPED, channel)
     if channel.startswith(_LOCAL_SOCKET):
         return WaitState(LOCAL, channel)
-    if needs_proof(channel) or kind in ("disk", "network") or (kind == "other" and may_be_disk(channel)):
+    if (
+        needs_proof(channel)
+        or kind in ("disk", "network")
+        or (kind == "other" and may_be_disk(channel))
+    ):
         return None
     return WaitState(kind, channel)
 
@@ -223,7 +260,9 @@ class WaitClassifier:
         kind = "network" if is_internet(self._protocols.get(inode or 0, b"")) else "other"
         return WaitState(kind, channel, inode=inode)
 
-    def _on_a_file(self, now: float, pid: int, channel: str, kind: str, call: tuple[int, int] | None) -> WaitState:
+    def _on_a_file(
+        self, now: float, pid: int, channel: str, kind: str, call: tuple[int, int] | None
+    ) -> WaitState:
         """Return the state of a thread in file or socket I/O.
 
         A page read from a networked file system shows the same wait channel as one read from a disk.
@@ -234,5 +273,7 @@ class WaitClassifier:
         if mount is not None and mount.is_networked:
             return WaitState("network", channel, mount.path, call[0] in SAVING)
         if kind == "network":
-            return WaitState(kind, channel, inode=inode_in(link_of(self._proc, pid, call[1]), "socket"))
+            return WaitState(
+                kind, channel, inode=inode_in(link_of(self._proc, pid, call[1]), "socket")
+            )
         return WaitState(kind, channel, None if mount is None else mount.path, call[0] in SAVING)

@@ -15,7 +15,12 @@ from msgspec.structs import replace
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET
 from gputop.sources.processes.host_services import HostServices
 from gputop.sources.processes.loaders import is_pin_memory_thread
-from gputop.sources.processes.open_files import DENIED_FDS, HELD_AGAIN_S, HeldInodes, HeldInodesCache
+from gputop.sources.processes.open_files import (
+    DENIED_FDS,
+    HELD_AGAIN_S,
+    HeldInodes,
+    HeldInodesCache,
+)
 from gputop.sources.processes.pipe_writers import PipeWriters
 from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, ThreadSampler, rank_of
 from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
@@ -78,7 +83,9 @@ class WaitResolver:
     Used by one thread at a time.
     """
 
-    def __init__(self, proc: str, classifier: WaitClassifier, files: HeldInodesCache, peers: PeerLookup) -> None:
+    def __init__(
+        self, proc: str, classifier: WaitClassifier, files: HeldInodesCache, peers: PeerLookup
+    ) -> None:
         """Set up; ``files`` contains the open pipes and sockets of processes."""
         self._proc = proc
         self._classifier = classifier
@@ -97,7 +104,13 @@ class WaitResolver:
         self._threads.forget(pid)
 
     def observe(
-        self, now: float, pid: int, state: WaitState, job: Job, independent: Collection[int], most_threads: int = 0
+        self,
+        now: float,
+        pid: int,
+        state: WaitState,
+        job: Job,
+        independent: Collection[int],
+        most_threads: int = 0,
     ) -> list[WaitObservation]:
         """Return observations of a process's main thread and other threads.
 
@@ -115,18 +128,33 @@ class WaitResolver:
             threads = threads + self._threads.sample(now, pid, job.backward, LEAST_THREADS)
         target = self._target(now, pid, f"{self._proc}/{pid}", state, job, MOST_STEPS, threads)
         if target is not None:
-            if job.is_rank and not job.loaders and not any(thread.state.kind in WORK for thread in threads):
+            if (
+                job.is_rank
+                and not job.loaders
+                and not any(thread.state.kind in WORK for thread in threads)
+            ):
                 target = _rank_target(target, job)
             if state.kind == "queue" and target.is_only:
                 state = WaitState("network", state.channel)
-            elif state.kind == "network" and job.root is None and target.via == "socket" and target.pids:
+            elif (
+                state.kind == "network"
+                and job.root is None
+                and target.via == "socket"
+                and target.pids
+            ):
                 # A connection to a process of the same job is no network wait.
                 state = WaitState("other", state.channel)
             target = self._with_activity(now, pid, state, target, job, independent)
         return [WaitObservation(now, pid, pid, state, target), *others]
 
     def _with_activity(
-        self, now: float, pid: int, state: WaitState, target: WaitTarget, job: Job, independent: Collection[int]
+        self,
+        now: float,
+        pid: int,
+        state: WaitState,
+        target: WaitTarget,
+        job: Job,
+        independent: Collection[int],
     ) -> WaitTarget:
         """Return the target with its activity, or unchanged.
 
@@ -142,15 +170,28 @@ class WaitResolver:
         idle = WaitState("other")
         if job.root is not None and job.root in target.pids:
             # A polling process may wait for other things as well.
-            return target if state.kind == "queue" else replace(target, activity=idle, evidence="task queue")
-        below = self._below(now, pid, independent if job.root is None and target.via != "child" else ())
+            return (
+                target
+                if state.kind == "queue"
+                else replace(target, activity=idle, evidence="task queue")
+            )
+        below = self._below(
+            now, pid, independent if job.root is None and target.via != "child" else ()
+        )
         named = [other for other in target.pids[:MOST_READ] if other in below]
         # Short-lived children, unknown to the discovery, may wait for each other.
-        job = Job(tuple(dict.fromkeys((pid, *job.pids, *below))), root=pid if job.root is None else job.root)
+        job = Job(
+            tuple(dict.fromkeys((pid, *job.pids, *below))),
+            root=pid if job.root is None else job.root,
+        )
         active = self._most_active(now, named, job, MOST_STEPS - 1)
         if active is not None:
             return replace(target, activity=active[0], evidence="child", active_pid=active[1])
-        return replace(target, activity=idle, evidence="peer") if target.via == "socket" and target.pids else target
+        return (
+            replace(target, activity=idle, evidence="peer")
+            if target.via == "socket" and target.pids
+            else target
+        )
 
     def _most_active(
         self, now: float, pids: Sequence[int], job: Job, steps: int
@@ -159,7 +200,9 @@ class WaitResolver:
         found = [self._activity(now, pid, job, steps) for pid in pids[:MOST_READ]]
         return min(filter(None, found), key=lambda active: rank_of(active[0]), default=None)
 
-    def _activity(self, now: float, pid: int, job: Job, steps: int) -> tuple[WaitState, int | None] | None:
+    def _activity(
+        self, now: float, pid: int, job: Job, steps: int
+    ) -> tuple[WaitState, int | None] | None:
         """Return the state and pid of a process or of its target; None once it has ended."""
         folder = f"{self._proc}/{pid}"
         found = self._classifier.thread(now, pid, folder)
@@ -222,7 +265,9 @@ class WaitResolver:
             children = [each for each in self._children(now, pid) if each not in job.loaders]
             return WaitTarget("child", tuple(children[:MOST_PIDS]) if child is None else (child,))
         if state.path is not None or kind in ("disk", BLOCKED):
-            return WaitTarget("file", detail=f"{'writes' if state.saves else 'reads'} {state.path or ''}".strip())
+            return WaitTarget(
+                "file", detail=f"{'writes' if state.saves else 'reads'} {state.path or ''}".strip()
+            )
         if kind == "pipe":
             link = waited_link(self._proc, pid, folder)
             if link.startswith("/") or state.channel.startswith(_OPENS_A_FIFO):
@@ -231,7 +276,11 @@ class WaitResolver:
             return self._pipes(now, pid, None if pipe is None else (pipe,), job)
         if kind in ("network", "socket", LOCAL):
             is_local = kind == LOCAL
-            inode = inode_in(waited_link(self._proc, pid, folder), "socket") if is_local else state.inode
+            inode = (
+                inode_in(waited_link(self._proc, pid, folder), "socket")
+                if is_local
+                else state.inode
+            )
             return self._socket(now, pid, inode, job, kind)
         if kind == "queue":
             return self._polled(now, pid, folder, job)
@@ -259,9 +308,20 @@ class WaitResolver:
             socket, peer = tcp
             here, there = socket.ends
             address = address_words(there)
-            if job.rank is not None and job.rank.meets_at in (here[1], there[1]) and not socket.listens:
-                return WaitTarget("network", detail=address + WHERE_RANKS_MEET + (job.absent and f": {job.absent}"))
-        holders = () if peer is None else self._holding(now, job.pids, lambda files: peer in files.sockets, but=pid)
+            if (
+                job.rank is not None
+                and job.rank.meets_at in (here[1], there[1])
+                and not socket.listens
+            ):
+                return WaitTarget(
+                    "network",
+                    detail=address + WHERE_RANKS_MEET + (job.absent and f": {job.absent}"),
+                )
+        holders = (
+            ()
+            if peer is None
+            else self._holding(now, job.pids, lambda files: peer in files.sockets, but=pid)
+        )
         if holders:
             if tcp is not None:
                 self.services.keep(now, there)
@@ -317,27 +377,39 @@ class WaitResolver:
             # A process with children makes new pipes for them.
             mine = self._files.held_by(now, pid, FRESH_S if below else HELD_AGAIN_S)
             if mine is None:
-                return _by_name(job.loaders) if job.root is None else WaitTarget("unknown", detail=DENIED_FDS)
+                return (
+                    _by_name(job.loaders)
+                    if job.root is None
+                    else WaitTarget("unknown", detail=DENIED_FDS)
+                )
             pipes = mine.reads - mine.standard
         wanted = frozenset(pipes)
         if job.root is not None:
             # A child can read all pipes from fork: a pipe that it only writes is its output.
-            output = self._holding(now, below, lambda files: not wanted.isdisjoint(files.writes - files.reads), but=pid)
+            output = self._holding(
+                now, below, lambda files: not wanted.isdisjoint(files.writes - files.reads), but=pid
+            )
             root = self._files.held_by(now, job.root)
             if output or (root is not None and not wanted.isdisjoint(root.writes)):
                 # Otherwise the process waits for work: the main process made the pipe, and all its children hold an end
                 # of it.
                 return WaitTarget("pipe", output or (job.root,))
         family = [other for other in dict.fromkeys((*job.pids, *below)) if other != pid]
-        holders = self._holding(now, family, lambda files: not wanted.isdisjoint(files.writes), but=pid)
+        holders = self._holding(
+            now, family, lambda files: not wanted.isdisjoint(files.writes), but=pid
+        )
         if not holders:
-            is_known = not unseen and all(self._files.held_by(now, other) is not None for other in family)
+            is_known = not unseen and all(
+                self._files.held_by(now, other) is not None for other in family
+            )
             return _OUTSIDE_PIPE if is_known else _by_name(job.loaders)
         proven = self._writers.writers(now, holders)
         if proven:
             # If any of them is named as a loader, the others have written to something else.
             called = tuple(pid for pid in proven if pid in job.loaders)
-            return WaitTarget("name" if unseen else "pipe", (called or proven)[:MOST_PIDS], written=True)
+            return WaitTarget(
+                "name" if unseen else "pipe", (called or proven)[:MOST_PIDS], written=True
+            )
         if len(holders) == 1 and not unseen:
             mine = self._files.held_by(now, pid)
             if mine is not None and wanted.isdisjoint(mine.writes):
@@ -358,7 +430,9 @@ class WaitResolver:
                 return holders
         return ()
 
-    def _lock(self, now: float, pid: int, job: Job, steps: int, threads: Sequence[WaitObservation]) -> WaitTarget:
+    def _lock(
+        self, now: float, pid: int, job: Job, steps: int, threads: Sequence[WaitObservation]
+    ) -> WaitTarget:
         """Return the probable owner of a lock.
 
         A lock does not name its owner. It is held by a thread of the process that waits for no lock, if all such
@@ -378,9 +452,16 @@ class WaitResolver:
             return WaitTarget("lock", detail=ONE_OF_MANY)
         pids = tuple(dict.fromkeys(pid for owner in owners for pid in owner.pids))
         details = {owner.detail for owner in owners}
-        return WaitTarget(owners[0].via, pids[:MOST_PIDS], details.pop() if len(details) == 1 else "", bool(written))
+        return WaitTarget(
+            owners[0].via,
+            pids[:MOST_PIDS],
+            details.pop() if len(details) == 1 else "",
+            bool(written),
+        )
 
-    def _held_up_by(self, now: float, pid: int, thread: WaitObservation, job: Job, steps: int) -> WaitTarget | None:
+    def _held_up_by(
+        self, now: float, pid: int, thread: WaitObservation, job: Job, steps: int
+    ) -> WaitTarget | None:
         """Return the target of a thread that may hold a lock.
 
         None if the thread waits for a lock itself.
@@ -391,7 +472,11 @@ class WaitResolver:
         if state.kind in ("lock", "sleep", UNREAD):
             return None
         target = self._target(now, pid, f"{self._proc}/{pid}/task/{thread.tid}", state, job, steps)
-        if target is None or target.via in ("unknown", "timer") or (target.via == "socket" and not target.pids):
+        if (
+            target is None
+            or target.via in ("unknown", "timer")
+            or (target.via == "socket" and not target.pids)
+        ):
             return None
         return WaitTarget("thread", (pid,), target.detail) if target.via == "file" else target
 

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
-from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
+from gputop.sources.procfs import (
+    TICKS_PER_S,
+    Descriptors,
+    ProcessFiles,
+    Stat,
+    parse_io,
+    parse_schedstat,
+    parse_stat,
+)
 
 NEEDS_TWO = "needs two readings"
 CLOCK_STEPPED = "the clock stepped back"
@@ -126,7 +134,9 @@ class WatchedProcess:
             *rates,
         )
         is_quiet = disk.reason == DENIED_IO or (
-            disk.read_at >= self._ran_at and not disk.read_bytes_per_s and not disk.write_bytes_per_s
+            disk.read_at >= self._ran_at
+            and not disk.read_bytes_per_s
+            and not disk.write_bytes_per_s
         )
         self._still = reading if slept and is_quiet and reading.cpu_pct is not None else None
         return reading
@@ -151,7 +161,8 @@ class WatchedProcess:
             return cpu, cpu, None, None, None
         # The caller's clock and the kernel's differ by the time between the two reads: limit to 100.
         run, queued = (
-            min(100.0, max(0.0, (new - old) / elapsed / 1e7)) for new, old in zip(main, last.main, strict=True)
+            min(100.0, max(0.0, (new - old) / elapsed / 1e7))
+            for new, old in zip(main, last.main, strict=True)
         )
         # ``stat`` counts all threads, but in ticks of 10 ms; for one thread schedstat is more exact.
         return cpu, run if stat.threads == 1 else max(run, cpu), queued, run, queued
@@ -178,7 +189,9 @@ class WatchedProcess:
         except OSError:
             data = b""
         # The kernel may count a thread's time later if it was about to run: only a sleeping thread surely still sleeps.
-        asleep = self._main_times is not None and self._stat is not None and self._stat.state in "SD"
+        asleep = (
+            self._main_times is not None and self._stat is not None and self._stat.state in "SD"
+        )
         self.main_slept = asleep and data == self._schedstat
         self._schedstat, self._main_times = data, parse_schedstat(data)
 
@@ -239,6 +252,8 @@ class WatchedProcess:
                 reason = CLOCK_STEPPED if last is not None and last.total is not None else NEEDS_TWO
             self._disk = _Disk(now, total, reason=reason)
         else:
-            read, write = (max(0.0, (new - old) / elapsed) for new, old in zip(total, last.total, strict=True))
+            read, write = (
+                max(0.0, (new - old) / elapsed) for new, old in zip(total, last.total, strict=True)
+            )
             self._disk = _Disk(now, total, read, write)
         return self._disk

@@ -41,9 +41,18 @@ def healthy(rank: int = 0) -> GpuLife:
     Its level is that of a well-tuned job on a real H100.
     """
     job = SimulatedProcess(
-        4301 + rank, "python train.py --config big.yaml", 70.4, 11529, SPINNING, job=slurm(8821), rss_gib=18.0,
-        threads=92, nccl=True, pin_memory=True, workers=Workers(4, Cpu(26.0)),
-    )  # fmt: skip
+        4301 + rank,
+        "python train.py --config big.yaml",
+        70.4,
+        11529,
+        SPINNING,
+        job=slurm(8821),
+        rss_gib=18.0,
+        threads=92,
+        nccl=True,
+        pin_memory=True,
+        workers=Workers(4, Cpu(26.0)),
+    )
     return GpuLife(LOADS[f"healthy.{rank % 2}"], 72.0, 61 - rank % 2, (job,))
 
 
@@ -109,7 +118,9 @@ def node(gpus: int = 8) -> NodeLife:
     for index in range(gpus):
         jobs = (replace(job, pid=job.pid + 10000 * (index // 8)) for job in fates[index % 8].jobs)
         lives.append(replace(fates[index % 8], jobs=tuple(jobs)))
-    return NodeLife(tuple(lives), host=replace(BUSY_HOST, cores=4 * gpus), fabric=FabricLife(rx=3.1, tx=3.0))
+    return NodeLife(
+        tuple(lives), host=replace(BUSY_HOST, cores=4 * gpus), fabric=FabricLife(rx=3.1, tx=3.0)
+    )
 
 
 def changed(life: GpuLife, job: dict[str, Any], **changes: Any) -> GpuLife:

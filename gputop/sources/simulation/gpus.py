@@ -85,7 +85,9 @@ class GpuPlan(Struct, frozen=True):
             return 1.0
         end = t - self.offset_s
         series = 0 if life.in_step else self.series
-        return busy_share(self.seed, series + _CYCLE, end - interval_s, end, life.period_s, life.duty)
+        return busy_share(
+            self.seed, series + _CYCLE, end - interval_s, end, life.period_s, life.duty
+        )
 
     def lost_since(self, t: float, started: float) -> float | None:
         """Return the Unix time of the GPU's loss, if it is lost."""
@@ -98,7 +100,9 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
     missing: dict[str, str] = {"temp_slowdown_c": _NO_MARGIN}
     missing |= {} if chip.has_fan else {"fan_pct": "this board has no fan"}
     if chip.nvlink_gb_per_s is None:
-        missing |= dict.fromkeys(("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"), "this board has no NVLink")
+        missing |= dict.fromkeys(
+            ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"), "this board has no NVLink"
+        )
     if chip.unified:
         missing |= {
             **dict.fromkeys(("power_limit_w", "mem_clock_mhz"), "not supported by this GPU"),
@@ -114,38 +118,64 @@ def plan_gpu(life: GpuLife, chip: Chip, index: int, seed: int, parent_uuid: str 
     if parent_uuid is not None:
         missing = dict.fromkeys(GPU_METRICS.keys() - set(ACTIVITY_KEYS) - _OF_INSTANCE, _WHOLE)
     static = GpuStatic(
-        index, _uuid(seed, index, "GPU"), chip.name, chip.architecture, chip.sm_count,
-        f"00000000:{0x18 + 0x11 * index:02X}:00.0", DRIVER,
-        None if chip.nvlink_gb_per_s is None else chip.nvlink_gb_per_s * GB, bool(life.mig_instances),
+        index,
+        _uuid(seed, index, "GPU"),
+        chip.name,
+        chip.architecture,
+        chip.sm_count,
+        f"00000000:{0x18 + 0x11 * index:02X}:00.0",
+        DRIVER,
+        None if chip.nvlink_gb_per_s is None else chip.nvlink_gb_per_s * GB,
+        bool(life.mig_instances),
         unified_memory=chip.unified or None,
-    )  # fmt: skip
+    )
     if parent_uuid is not None:
         name, uuid = f"{chip.name} MIG {MIG_PROFILE}", _uuid(seed, index, "MIG")
         static = replace(
-            static, uuid=uuid, name=name, sm_count=MIG_SM_COUNT, mig_enabled=True, mig_parent=parent_uuid,
+            static,
+            uuid=uuid,
+            name=name,
+            sm_count=MIG_SM_COUNT,
+            mig_enabled=True,
+            mig_parent=parent_uuid,
             mig_instance=f"{index}/0",
-        )  # fmt: skip
+        )
     mean_power = life.resting.power_w + (life.busy.power_w - life.resting.power_w) * life.duty
     offset_s = float(floor(chance(seed, 0 if life.in_step else index, 0) * (life.period_s or 1.0)))
-    return GpuPlan(static, life, chip, seed, (index + 1) * _SERIES_PER_GPU, offset_s, mean_power, missing)
+    return GpuPlan(
+        static, life, chip, seed, (index + 1) * _SERIES_PER_GPU, offset_s, mean_power, missing
+    )
 
 
-def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share: float) -> GpuSample:
+def sample_gpu(
+    plan: GpuPlan, t: float, interval_s: float, started: float, share: float
+) -> GpuSample:
     """Return the GPU's sample at ``t`` after a busy ``share``."""
     since = plan.lost_since(t, started)
     if since is not None:
         return GpuSample(plan.static, lost_reason=LOST_REASON, lost_since=since)
     if plan.life.asleep:
         return GpuSample(
-            plan.static, sm_lack=SmLack((ASLEEP,)), asleep=True, unavailable=dict.fromkeys(GPU_METRICS, ASLEEP)
+            plan.static,
+            sm_lack=SmLack((ASLEEP,)),
+            asleep=True,
+            unavailable=dict.fromkeys(GPU_METRICS, ASLEEP),
         )
     life, chip, counter = plan.life, plan.chip, plan.life.counter
     pairs = zip(astuple(life.busy), astuple(life.resting), strict=True)
-    now = life.busy if share == 1.0 else Load(*(rest + (busy - rest) * share for busy, rest in pairs))
+    now = (
+        life.busy if share == 1.0 else Load(*(rest + (busy - rest) * share for busy, rest in pairs))
+    )
     wobble = drift(plan.seed, plan.series + _UTIL, t)
     util = float(round(_around(now.util, wobble)))
     counters = _read_counters(plan, now, util, t)
-    used = min(chip.memory_gib * life.mig_share * FULL_SHARE, life.used_gib + grown_gib(life, t, started)) * GIB
+    used = (
+        min(
+            chip.memory_gib * life.mig_share * FULL_SHARE,
+            life.used_gib + grown_gib(life, t, started),
+        )
+        * GIB
+    )
     if plan.static.mig_parent is not None:
         return _instance(plan, counters, used, interval_s)
     split = life.mig_instances > 0
@@ -172,7 +202,9 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
         sm_low_pct=counters.low,
         sm_high_pct=counters.high,
         sm_lack=None if why is None else SmLack((why,)),
-        unavailable={**plan.unavailable, **dict.fromkeys(absent, _NOT_SIMULATED)} if absent else plan.unavailable,
+        unavailable={**plan.unavailable, **dict.fromkeys(absent, _NOT_SIMULATED)}
+        if absent
+        else plan.unavailable,
         **values,
     )
 

@@ -37,7 +37,9 @@ H100 = Chip("NVIDIA H100 80GB HBM3", "hopper", 132, 80.0, 700.0, 1980.0, 2619.0,
 H200 = Chip("NVIDIA H200", "hopper", 132, 141.0, 700.0, 1980.0, 3201.0, 5, 450.0)
 A100 = Chip("NVIDIA A100-SXM4-80GB", "ampere", 108, 80.0, 400.0, 1410.0, 1593.0, 4, 300.0)
 GB10 = Chip("NVIDIA GB10", "blackwell", 48, 119.7, None, 2418.0, None, 1, None, unified=True)
-RTX_4090 = Chip("NVIDIA GeForce RTX 4090", "ada", 128, 24.0, 450.0, 3105.0, 10501.0, 4, None, has_fan=True)
+RTX_4090 = Chip(
+    "NVIDIA GeForce RTX 4090", "ada", 128, 24.0, 450.0, 3105.0, 10501.0, 4, None, has_fan=True
+)
 
 
 class Load(Struct, frozen=True):

@@ -17,7 +17,9 @@ def chance(seed: int, series: int, step: int) -> float:
     Independent for every (seed, series, step). Nothing here keeps state, so a simulated machine can be read at any
     time, in any order, at any rate, and two readers see the same machine.
     """
-    x = (seed * 0xD1342543DE82EF95 + series * 0x9E3779B97F4A7C15 + step * 0xDA942042E4DD58B5 + 1) & _MASK
+    x = (
+        seed * 0xD1342543DE82EF95 + series * 0x9E3779B97F4A7C15 + step * 0xDA942042E4DD58B5 + 1
+    ) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return ((x ^ (x >> 31)) >> 11) / 9007199254740992.0
@@ -39,7 +41,9 @@ def drift(seed: int, series: int, t: float) -> float:
     return 0.55 * ripple(seed, series, t) + 0.45 * ripple(seed, ~series, t, _SLOW_S)
 
 
-def busy_share(seed: int, series: int, begin: float, end: float, period_s: float, duty: float) -> float:
+def busy_share(
+    seed: int, series: int, begin: float, end: float, period_s: float, duty: float
+) -> float:
     """Return the busy share of [begin, end] in a repeating cycle.
 
     A cycle is busy first and idle then. Its busy part lasts ``duty`` of the period, a tenth more or less from cycle to

@@ -73,7 +73,9 @@ _LOW = LOADS["between_steps"]
 _NO_COUNTER = Counter("bound", "GeForce RTX 40 has no SM activity counter for users")
 
 
-def _one(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100, **host_side: Any) -> NodeLife:
+def _one(
+    life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100, **host_side: Any
+) -> NodeLife:
     """Return a machine with one GPU and a changed host."""
     return NodeLife((life,), chip, replace(host, **host_side))
 
@@ -83,9 +85,13 @@ def _rank(number: int = 0, job: Mapping[str, Any] = {}, **changes: Any) -> GpuLi
     return changed(healthy(number), {**job}, **changes)
 
 
-def _starved(busy: Load, temp_c: float, rest: Load, period_s: float, duty: float, /, **job: Any) -> GpuLife:
+def _starved(
+    busy: Load, temp_c: float, rest: Load, period_s: float, duty: float, /, **job: Any
+) -> GpuLife:
     """Return a GPU that waits for its job; ``job`` changes the job."""
-    trainer = SimulatedProcess(4802, "python train.py", 30.8, 3764, Cpu(), job=slurm(8825), rss_gib=20.4)
+    trainer = SimulatedProcess(
+        4802, "python train.py", 30.8, 3764, Cpu(), job=slurm(8825), rss_gib=20.4
+    )
     return GpuLife(busy, 31.4, temp_c, (replace(trainer, **job),), rest, period_s, duty)
 
 
@@ -126,8 +132,15 @@ def _spins(rank: int) -> GpuLife:
     rest, cpu = LOADS["hang"], SPINNING
     if rank == 2:
         rest, cpu = AT_REST, Cpu(1.0, main=1.0, disk=98.0, mount="nas:/data")
-    job = {"pid": 4361 + rank, "job": slurm(8841), "command": "python train.py --ranks 4", "resting": cpu}
-    return _rank(job={**job, "workers": Workers(4, Cpu(26.0), Cpu())}, resting=rest, rests_after_s=-60.0)
+    job = {
+        "pid": 4361 + rank,
+        "job": slurm(8841),
+        "command": "python train.py --ranks 4",
+        "resting": cpu,
+    }
+    return _rank(
+        job={**job, "workers": Workers(4, Cpu(26.0), Cpu())}, resting=rest, rests_after_s=-60.0
+    )
 
 
 def _waits_for_slowest(rank: int) -> GpuLife:

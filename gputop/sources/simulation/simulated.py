@@ -16,7 +16,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.serving import ServerRow
-from gputop.model.snapshot import SIMULATED_BOOT, Event, FabricPort, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.snapshot import (
+    SIMULATED_BOOT,
+    Event,
+    FabricPort,
+    HostSample,
+    Machine,
+    ProcessSample,
+    Snapshot,
+)
 from gputop.model.source import CLOSE_S
 from gputop.model.steps import StepRow
 from gputop.sources.fabric import NO_FABRIC, FabricReading, without
@@ -24,7 +32,15 @@ from gputop.sources.fabric_port import DEGRADED, DOWN, DROPS, LINK_ERRORS, PEAK,
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.selection import choose, with_gpus
 from gputop.sources.simulation.eight_gpu_node import FREED, node
-from gputop.sources.simulation.gpus import DRIVER, GIB, LOST_REASON, XID_CONTAINED_ECC, GpuPlan, plan_gpu, sample_gpu
+from gputop.sources.simulation.gpus import (
+    DRIVER,
+    GIB,
+    LOST_REASON,
+    XID_CONTAINED_ECC,
+    GpuPlan,
+    plan_gpu,
+    sample_gpu,
+)
 from gputop.sources.simulation.life import FabricLife, GpuLife, NodeLife
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.scenarios import DEFAULT, find
@@ -94,7 +110,11 @@ def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
         return life
     if not jobs:
         return FREED
-    return replace(life, jobs=jobs, used_gib=life.used_gib - sum(j.memory_gib for j in life.jobs if j.pid in ended))
+    return replace(
+        life,
+        jobs=jobs,
+        used_gib=life.used_gib - sum(j.memory_gib for j in life.jobs if j.pid in ended),
+    )
 
 
 def snapshot_at(
@@ -116,7 +136,10 @@ def snapshot_at(
     plan = _plan(scenario, seed, gpus, ended)
     shares = [gpu.share(t, interval_s, started) for gpu in plan.gpus]
     samples = tuple(
-        [sample_gpu(gpu, t, interval_s, started, share) for gpu, share in zip(plan.gpus, shares, strict=True)]
+        [
+            sample_gpu(gpu, t, interval_s, started, share)
+            for gpu, share in zip(plan.gpus, shares, strict=True)
+        ]
     )
     processes: list[ProcessSample] = []
     for gpu, jobs, share in zip(samples, plan.jobs, shares, strict=True):
@@ -145,18 +168,33 @@ def _steps(plan: _Plan, t: float, interval_s: float) -> tuple[StepRow, ...]:
     for place, jobs in enumerate(plan.jobs):
         for planned in jobs:
             announced = planned.job.announced
-            count = 0 if announced is None else floor(t / announced.step_s) - floor((t - interval_s) / announced.step_s)
+            count = (
+                0
+                if announced is None
+                else floor(t / announced.step_s) - floor((t - interval_s) / announced.step_s)
+            )
             if announced is None or count <= 0:
                 continue
             step_s = announced.step_s * (1.0 + 0.02 * drift(plan.seed, _STEP_SERIES + place, t))
             rows.append(
                 StepRow(
-                    planned.job.pid, 0, plan.gpus[place].static.index, "train", count, count * step_s, 0.97 * step_s,
-                    1.05 * step_s, step_s, 1.04 * step_s, count * announced.samples, None, None,
+                    planned.job.pid,
+                    0,
+                    plan.gpus[place].static.index,
+                    "train",
+                    count,
+                    count * step_s,
+                    0.97 * step_s,
+                    1.05 * step_s,
+                    step_s,
+                    1.04 * step_s,
+                    count * announced.samples,
+                    None,
+                    None,
                     count * announced.tokens,
                     announced.mfu_pct * announced.step_s / step_s,
                 )
-            )  # fmt: skip
+            )
     return tuple(rows)
 
 
@@ -167,12 +205,20 @@ def _servers(plan: _Plan, t: float) -> tuple[ServerRow, ...]:
         load = 1.0 + 0.12 * drift(plan.seed, _SERVER_SERIES + place, t)
         rows.append(
             ServerRow(
-                served.place, served.kind, 30.0, served.requests_per_s * load, served.tokens_per_s * load,
-                served.prompt_tokens_per_s * load, float(round(served.queue * load)),
+                served.place,
+                served.kind,
+                30.0,
+                served.requests_per_s * load,
+                served.tokens_per_s * load,
+                served.prompt_tokens_per_s * load,
+                float(round(served.queue * load)),
                 float(round(served.running * load)),
-                *served.first_token_s, None, None, *served.between_tokens_s,
+                *served.first_token_s,
+                None,
+                None,
+                *served.between_tokens_s,
             )
-        )  # fmt: skip
+        )
     return tuple(rows)
 
 
@@ -323,7 +369,9 @@ class SimulatedSource:
     def recent(self, seconds: float) -> Iterator[Snapshot]:
         """Yield snapshots before the start at full rate."""
         count = floor(seconds / self.interval_s)
-        return self._made([(self._started - self.interval_s * i, self.interval_s) for i in range(count, -1, -1)])
+        return self._made(
+            [(self._started - self.interval_s * i, self.interval_s) for i in range(count, -1, -1)]
+        )
 
     def past_chunks(
         self, seconds: float, frames: int
@@ -360,7 +408,9 @@ class SimulatedSource:
         """Call ``notify`` now and then every interval, from a daemon thread."""
         # Until the next whole interval, not for one interval: so the ticks do not drift.
         self._worker = Worker(
-            "simulated", notify, again=lambda: self.interval_s - (self._clock() - self._started) % self.interval_s
+            "simulated",
+            notify,
+            again=lambda: self.interval_s - (self._clock() - self._started) % self.interval_s,
         )
         self._worker.ask()
 

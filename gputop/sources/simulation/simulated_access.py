@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import signal
 
-from gputop.model.inspection import DeepLook, Environment, InspectedProcess, ProcessIdentity, SignalOutcome
+from gputop.model.inspection import (
+    DeepLook,
+    Environment,
+    InspectedProcess,
+    ProcessIdentity,
+    SignalOutcome,
+)
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.simulation.simulated import SimulatedSource
 
 SIMULATED = "simulated: this process exists only in the demo"
 GONE = "the process has ended"
-ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM))
+ENDING = frozenset(
+    (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM)
+)
 
 
 class SimulatedAccess:
@@ -28,7 +36,11 @@ class SimulatedAccess:
         if process is None:
             return SignalOutcome(identity, False, GONE)
         if number not in ENDING:
-            return SignalOutcome(identity, False, "the demo simulates only signals that end a process, such as SIGTERM")
+            return SignalOutcome(
+                identity,
+                False,
+                "the demo simulates only signals that end a process, such as SIGTERM",
+            )
         job = process.pid if process.role == "gpu" or process.ppid is None else process.ppid
         self._source.end_job(job)
         return SignalOutcome(identity, True, note=SIMULATED)
@@ -53,4 +65,7 @@ class SimulatedAccess:
 
     def _find(self, identity: ProcessIdentity) -> ProcessSample | None:
         processes = () if self._source.now is None else self._source.now.processes
-        return next((p for p in processes if (p.pid, p.starttime) == (identity.pid, identity.starttime)), None)
+        return next(
+            (p for p in processes if (p.pid, p.starttime) == (identity.pid, identity.starttime)),
+            None,
+        )

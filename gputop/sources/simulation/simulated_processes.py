@@ -68,14 +68,20 @@ def plan_job(job: SimulatedProcess, gpu: GpuPlan, taken: Collection[int]) -> Job
         rule=workers.rule if workers else None,
     )
     static = replace(
-        worker_static, name=job.command.split(" ", 1)[0], loader=None, why="holds a GPU context", rule=None
+        worker_static,
+        name=job.command.split(" ", 1)[0],
+        loader=None,
+        why="holds a GPU context",
+        rule=None,
     )
     if not job.visible:
         static = replace(static, user=None, command=None, name=None, server=None, job_key=None)
     return JobPlan(job, gpu, static, worker_static, first, _FIRST_SERIES + job.pid * 64)
 
 
-def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: float | None) -> list[ProcessSample]:
+def sample_job(
+    plan: JobPlan, t: float, started: float, share: float, util_pct: float | None
+) -> list[ProcessSample]:
     """Return the job and its workers at ``t``, parents first.
 
     Empty before the job was started.
@@ -88,7 +94,9 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     gpu_time = None if util_pct is None else float(round(util_pct * job.util_share))
     gpu_mem = _memory(job, gpu.life, gpu.chip.memory_gib, t, started)
     if not job.visible:
-        hidden = ProcessSample(job.pid, gpu=index, type="C", static=plan.static, unavailable=_HIDDEN_MISSING)
+        hidden = ProcessSample(
+            job.pid, gpu=index, type="C", static=plan.static, unavailable=_HIDDEN_MISSING
+        )
         return [replace(hidden, gpu_mem_bytes=gpu_mem, gpu_time_pct=gpu_time)]
     seed = gpu.seed
     cpu = _mix(job.busy, job.resting, share)
@@ -120,15 +128,21 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             static=plan.static,
             main=_main_time(cpu, main),
             mount=cpu.mount,
-            main_looks=MainLooks((("run" if state == "R" else "queue", _LOOKS),)) if is_measured else None,
+            main_looks=MainLooks((("run" if state == "R" else "queue", _LOOKS),))
+            if is_measured
+            else None,
             feeder_threads=0 if is_measured else None,
-            framework="torch" if job.pin_memory or (job.workers is not None and job.workers.kind == "torch") else None,
+            framework="torch"
+            if job.pin_memory or (job.workers is not None and job.workers.kind == "torch")
+            else None,
         )
     ]
     return rows if job.workers is None else rows + _workers(plan, job.workers, t, started, share)
 
 
-def _workers(plan: JobPlan, workers: Workers, t: float, started: float, share: float) -> list[ProcessSample]:
+def _workers(
+    plan: JobPlan, workers: Workers, t: float, started: float, share: float
+) -> list[ProcessSample]:
     """Return a job's workers at ``t``; none before they are born."""
     job, gpu = plan.job, plan.gpu
     seed, index = gpu.seed, gpu.static.index
@@ -197,7 +211,12 @@ def _main_time(cpu: Cpu, main: float) -> MainTime:
 
 def _feed(cpu: Cpu, run: float, queued: float) -> FeedTime:
     """Return the times of a worker."""
-    return replace(_NO_FEED_TIME, run=run, queued=queued, **_wait_shares(cpu, max(0.0, 100.0 - run - queued), FeedTime))
+    return replace(
+        _NO_FEED_TIME,
+        run=run,
+        queued=queued,
+        **_wait_shares(cpu, max(0.0, 100.0 - run - queued), FeedTime),
+    )
 
 
 def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
@@ -210,7 +229,9 @@ def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
     return generation, t - born - generation * every_s
 
 
-def _memory(job: SimulatedProcess, life: GpuLife, total_gib: float, t: float, started: float) -> float:
+def _memory(
+    job: SimulatedProcess, life: GpuLife, total_gib: float, t: float, started: float
+) -> float:
     if not life.growth_mib_per_min:
         return job.memory_gib * GIB
     room = total_gib * FULL_SHARE - life.used_gib
@@ -225,7 +246,11 @@ def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:
     if rest is None or share in (0.0, 1.0):
         return busy if rest is None or share else rest
     pairs = {key: (getattr(rest, key), getattr(busy, key)) for key in _MIXED}
-    mixed = {key: low + (high - low) * share for key, (low, high) in pairs.items() if None not in (low, high)}
+    mixed = {
+        key: low + (high - low) * share
+        for key, (low, high) in pairs.items()
+        if None not in (low, high)
+    }
     return Cpu(waits=busy.waits if share >= 0.5 else rest.waits, **mixed)
 
 

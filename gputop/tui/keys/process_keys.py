@@ -37,7 +37,10 @@ class ProcessKeys(MainScreen):
         from gputop.tui.screens.menu import Menu
 
         keys = sorted(self.view.columns, key=lambda key: not COLUMNS[key].letter)
-        choices = [("", BY_VERDICT, BY_VERDICT), *((COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys)]
+        choices = [
+            ("", BY_VERDICT, BY_VERDICT),
+            *((COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys),
+        ]
         at = 1 + keys.index(self.view.sort) if self.view.sort in keys else 0
 
         def sort_by(chosen: tuple[str, bool] | None) -> None:
@@ -93,7 +96,9 @@ class ProcessKeys(MainScreen):
                 self.change(search=before.search, process=before.process)
 
         def tried(text: str) -> str | None:
-            has_match = text == "" or self._find(replace(self.view, search=text, process=before.process), 0)
+            has_match = text == "" or self._find(
+                replace(self.view, search=text, process=before.process), 0
+            )
             return None if has_match else "not found"
 
         self.push_screen(Prompt("search in command, user, pid, job:", "", tried), taken)
@@ -154,7 +159,9 @@ class ProcessKeys(MainScreen):
     def press_columns(self) -> None:
         from gputop.tui.screens.process_screens import ColumnsScreen
 
-        self.push_screen(ColumnsScreen(self.view.columns, lambda columns: self.change(columns=columns)))
+        self.push_screen(
+            ColumnsScreen(self.view.columns, lambda columns: self.change(columns=columns))
+        )
 
     def press_users(self) -> None:
         from gputop.tui.screens.pages import UsersScreen
@@ -184,7 +191,10 @@ class ProcessKeys(MainScreen):
             from gputop.paint.signal_rows import Addressee
             from gputop.tui.screens.process_screens import SignalScreen
 
-            addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in processes]
+            addressees = [
+                Addressee(_identity(p), p.static.user, p.static.command or p.static.name)
+                for p in processes
+            ]
             self.push_screen(SignalScreen(addressees, self.access.send, self._signalled, number))
 
     def press_terminate(self) -> None:

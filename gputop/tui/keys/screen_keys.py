@@ -49,7 +49,11 @@ class ScreenKeys(MainScreen):
     def press_counted(self) -> None:
         """Select the next GPU of the group in most need."""
         frame = self.frame
-        worst = None if frame is None else next((d for d in frame.diagnoses if d.uuid == frame.look_first), None)
+        worst = (
+            None
+            if frame is None
+            else next((d for d in frame.diagnoses if d.uuid == frame.look_first), None)
+        )
         if frame is None or worst is None:
             self.say("no GPU needs attention")
         else:
@@ -85,5 +89,9 @@ class ScreenKeys(MainScreen):
             from gputop.tui.screens.detail_screens import ProcessDetailsScreen
 
             # Threads can only be read now: beside the past they would mislead.
-            watch = None if self.access is None or self.playback.shows_past else self.access.watch_threads
+            watch = (
+                None
+                if self.access is None or self.playback.shows_past
+                else self.access.watch_threads
+            )
             self.push_screen(ProcessDetailsScreen(self, key_of(process), watch))

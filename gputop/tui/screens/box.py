@@ -48,10 +48,15 @@ def _box_theme(look: Theme, name: str) -> BoxTheme:
         if not row.colourless:
             return replace(builtin, name=name)
         plain = dict.fromkeys(("scrollbar", "scrollbar-hover", "scrollbar-active"), "ansi_default")
-        return replace(builtin, name=name, primary="ansi_default", variables={**builtin.variables, **plain})
+        return replace(
+            builtin, name=name, primary="ansi_default", variables={**builtin.variables, **plain}
+        )
     cursor = {f"block-cursor-{kind}background": colours["select"] for kind in ("", "blurred-")}
     cursor |= {f"block-cursor-{kind}foreground": colours["bright"] for kind in ("", "blurred-")}
-    cursor |= {"input-cursor-background": colours["text"], "input-cursor-foreground": colours["background"]}
+    cursor |= {
+        "input-cursor-background": colours["text"],
+        "input-cursor-foreground": colours["background"],
+    }
     return BoxTheme(
         name=name,
         dark=row.dark,

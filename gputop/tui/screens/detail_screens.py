@@ -94,7 +94,9 @@ class DetailsScreen(ClosesOnce[None], keys="details"):
 
     def _wheel(self, rows: int) -> None:
         most_first = 0 if self._painted is None else self._painted.most_first
-        self.state = replace(self.state, first=max(0, min(most_first, min(self.state.first, most_first) + rows)))
+        self.state = replace(
+            self.state, first=max(0, min(most_first, min(self.state.first, most_first) + rows))
+        )
         self.paint()
 
     def on_click(self, event: events.Click) -> None:
@@ -136,7 +138,10 @@ class ProcessDetailsScreen(DetailsScreen):
     ``watch`` opens their reader; None in a replay."""
 
     def __init__(
-        self, main: MainScreen, key: ProcessKey, watch: Callable[[ProcessIdentity], WatchedThreads | None] | None
+        self,
+        main: MainScreen,
+        key: ProcessKey,
+        watch: Callable[[ProcessIdentity], WatchedThreads | None] | None,
     ) -> None:
         super().__init__(main)
         self._key = key

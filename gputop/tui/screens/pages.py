@@ -57,7 +57,12 @@ class TourScreen(RowsScreen, keys="tour"):
     ``after`` gives the newest frame of the node with its remedies."""
 
     is_live = True
-    KEYS = (("next", "tour_next"), ("back", "tour_back"), ("first", "tour_go_1"), ("last", f"tour_go_{len(STEPS)}"))
+    KEYS = (
+        ("next", "tour_next"),
+        ("back", "tour_back"),
+        ("first", "tour_go_1"),
+        ("last", f"tour_go_{len(STEPS)}"),
+    )
 
     def __init__(self, main: MainScreen, after: Callable[[], Frame]) -> None:
         super().__init__()
@@ -69,7 +74,9 @@ class TourScreen(RowsScreen, keys="tour"):
         now = self._main.frame
         if now is None:
             return [text_row(" nothing was measured yet", width, "dim")]
-        return tour_rows(now, self._after(), self._at, self._main.view, width, self.app.size.height - 1)
+        return tour_rows(
+            now, self._after(), self._at, self._main.view, width, self.app.size.height - 1
+        )
 
     def action_step(self, steps: int) -> None:
         """Go ``steps`` pages on; after the last one the screen closes."""
@@ -121,7 +128,10 @@ class UsersScreen(ListScreen, keys="users"):
         rows = [text_row(title, width, "title"), summary_head(self._by, width)]
         if not user_groups:
             rows.append(text_row("  no process holds a GPU context", width, "dim"))
-        return rows + [summary_row(group, width, selected=i == self.cursor) for i, group in enumerate(user_groups)]
+        return rows + [
+            summary_row(group, width, selected=i == self.cursor)
+            for i, group in enumerate(user_groups)
+        ]
 
     def action_regroup(self) -> None:
         self._by = "job" if self._by == "user" else "user"
@@ -131,7 +141,9 @@ class UsersScreen(ListScreen, keys="users"):
     def action_take(self) -> None:
         if self._names and (name := self._names[self.cursor]) not in (NO_JOB, UNKNOWN):
             quote = '"' if "'" in name else "'"
-            self._chosen(f"{self._by}:{quote}{name}{quote}" if not name.isalnum() else f"{self._by}:{name}")
+            self._chosen(
+                f"{self._by}:{quote}{name}{quote}" if not name.isalnum() else f"{self._by}:{name}"
+            )
             self.dismiss()
 
 
@@ -161,7 +173,10 @@ class FindingsScreen(ListScreen, keys="findings"):
         alerts = [] if board is None else board.rows
         found = [] if frame is None else finding_blocks(frame, width, offset_s)
         now = 0.0 if frame is None else frame.snapshot.t
-        self._listed = [*((None, alert_rows(alert, now, width, offset_s)) for alert in alerts), *found]
+        self._listed = [
+            *((None, alert_rows(alert, now, width, offset_s)) for alert in alerts),
+            *found,
+        ]
         self.cursor = max(0, min(self.cursor, len(self._listed) - 1))
         rows: list[Row] = [] if board is None else [alert_title(board, width)]
         for i, (_, block) in enumerate(self._listed):
@@ -173,7 +188,9 @@ class FindingsScreen(ListScreen, keys="findings"):
             rows += block
         if not found:
             rows += self._findings_title(0, width, apart=bool(rows))
-            rows.append(text_row("  nothing was found yet: a verdict needs 5 to 13 seconds", width, "dim"))
+            rows.append(
+                text_row("  nothing was found yet: a verdict needs 5 to 13 seconds", width, "dim")
+            )
         return rows
 
     @staticmethod

@@ -11,7 +11,14 @@ from gputop.paint.column_choice import HEAD_ROWS, column_rows, listed, moved, to
 from gputop.paint.deep_look_rows import environment_rows, look_rows, waiting_rows
 from gputop.paint.line import Row
 from gputop.paint.process_columns import DEFAULT
-from gputop.paint.signal_rows import MOST_NAMED, Addressee, outcome_rows, outcome_words, signal_choices, signal_rows
+from gputop.paint.signal_rows import (
+    MOST_NAMED,
+    Addressee,
+    outcome_rows,
+    outcome_words,
+    signal_choices,
+    signal_rows,
+)
 from gputop.system.worker import Worker
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import ListScreen, RowsScreen
@@ -30,7 +37,9 @@ class EnvironmentScreen(RowsScreen, keys="environment"):
         self._search = ""
 
     def rows(self, width: int) -> list[Row]:
-        return environment_rows(self._environment, self._command, width, revealed=self._revealed, search=self._search)
+        return environment_rows(
+            self._environment, self._command, width, revealed=self._revealed, search=self._search
+        )
 
     def action_reveal(self) -> None:
         self._revealed = not self._revealed
@@ -107,7 +116,9 @@ class SignalScreen(ListScreen, keys="signals"):
         self._done = done
         self._choices = signal_choices()
         self._is_chosen = chosen is not None
-        self.cursor = next((i for i, choice in enumerate(self._choices) if choice.number == chosen), 0)
+        self.cursor = next(
+            (i for i, choice in enumerate(self._choices) if choice.number == chosen), 0
+        )
         self._outcomes: list[SignalOutcome] = []
 
     def entries(self) -> int:
@@ -121,7 +132,9 @@ class SignalScreen(ListScreen, keys="signals"):
     def rows(self, width: int) -> list[Row]:
         if self._outcomes:
             return outcome_rows(self._outcomes, self._choices[self.cursor].name, width)
-        return signal_rows(self._addressees, self._choices, self.cursor, width, is_chosen=self._is_chosen)
+        return signal_rows(
+            self._addressees, self._choices, self.cursor, width, is_chosen=self._is_chosen
+        )
 
     def action_scroll(self, rows: int) -> None:
         if not self._is_chosen:
@@ -149,7 +162,9 @@ class SignalScreen(ListScreen, keys="signals"):
         if not self._is_chosen or self._outcomes:
             return
         choice = self._choices[self.cursor]
-        self._outcomes = [self._send(addressee.identity, choice.number) for addressee in self._addressees]
+        self._outcomes = [
+            self._send(addressee.identity, choice.number) for addressee in self._addressees
+        ]
         self._done(outcome_words(self._outcomes, choice.name))
         if all(outcome.sent for outcome in self._outcomes):
             self.dismiss()

@@ -40,7 +40,9 @@ class Prompt(ModalScreen[str | None], ClosesOnce[str | None]):
         Binding("enter", "accept", priority=True),
     ]
 
-    def __init__(self, question: str, text: str = "", check: Callable[[str], str | None] = lambda _: None) -> None:
+    def __init__(
+        self, question: str, text: str = "", check: Callable[[str], str | None] = lambda _: None
+    ) -> None:
         super().__init__()
         self._question = question
         self._check = check

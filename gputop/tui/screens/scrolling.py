@@ -26,11 +26,15 @@ def page_bindings(group: str) -> list[BindingType]:
     first = ("users_regroup", "environment_find", "help_find")
     return [
         Binding(
-            key.keys, key.action, key.does, id=key.id, show=False,
+            key.keys,
+            key.action,
+            key.does,
+            id=key.id,
+            show=False,
             priority=key.id.endswith("_close") or key.id in first,
         )
         for key in keys_of((group,))
-    ]  # fmt: skip
+    ]
 
 
 def glyphs_of(app: App[Any]) -> Glyphs:
@@ -167,7 +171,9 @@ class RowsScreen(ClosesOnce[None], keys="list"):
     def _paint_keys(self) -> None:
         width, first, count = self.app.size.width, self._page.first, len(self._page.rows)
         where = self.where(first, min(count, first + self.room), count)
-        hints = hints_of(self.app, (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS))
+        hints = hints_of(
+            self.app, (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS)
+        )
         # Where we are is never cut; the last keys give way to it.
         while len(hints) > 1 and 1 + sum(len(text) + 3 for text, _ in hints) + len(where) > width:
             hints.pop()
@@ -175,7 +181,9 @@ class RowsScreen(ClosesOnce[None], keys="list"):
         for text, key in hints:
             line.add(text, "dim", key).add("   ", "dim")
         self._target = line.target()
-        self._keys_row.set_rows(for_terminal([line.add(where, "dim").row(width, "bar")], self._glyphs, width))
+        self._keys_row.set_rows(
+            for_terminal([line.add(where, "dim").row(width, "bar")], self._glyphs, width)
+        )
 
 
 class ListScreen(RowsScreen):
@@ -207,5 +215,7 @@ class ListScreen(RowsScreen):
     def paint(self) -> None:
         super().paint()
         first, end = self.place()
-        self._page.scroll_to_row(min(0 if self.cursor == 0 else first, max(self._page.first, end - self.room)))
+        self._page.scroll_to_row(
+            min(0 if self.cursor == 0 else first, max(self._page.first, end - self.room))
+        )
         self._paint_keys()

@@ -99,10 +99,14 @@ class Writer(threading.Thread):
 class TerminalDriver(Driver):
     """Takes the terminal, reads, writes, and gives it back."""
 
-    def __init__(self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: Any = None) -> None:
+    def __init__(
+        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: Any = None
+    ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._screen_app = guarded = cast("GuardedApp", app)
-        assert sys.__stdin__ is not None and sys.__stderr__ is not None and guarded.guard is not None
+        assert (
+            sys.__stdin__ is not None and sys.__stderr__ is not None and guarded.guard is not None
+        )
         guarded.terminal, self._guard = self, guarded.guard
         self._own_loop = asyncio.get_running_loop()
         self._in_fd, self._out_fd = sys.__stdin__.fileno(), sys.__stderr__.fileno()
@@ -196,11 +200,13 @@ class TerminalDriver(Driver):
         # A handler that did the work itself could wait for a lock that its own thread holds. Before the terminal is
         # taken: whoever sees that it was may send a signal at once.
         call = self._own_loop.call_soon_threadsafe
-        self._guard.listen({
-            signal.SIGWINCH: lambda: call(self._resize),
-            signal.SIGTSTP: self._stop_asked,
-            signal.SIGCONT: self._go_on_asked,
-        })  # fmt: skip
+        self._guard.listen(
+            {
+                signal.SIGWINCH: lambda: call(self._resize),
+                signal.SIGTSTP: self._stop_asked,
+                signal.SIGCONT: self._go_on_asked,
+            }
+        )
         self._begin()
         self._handle(self._guard.early_input)
         self._guard.early_input = []
@@ -215,8 +221,12 @@ class TerminalDriver(Driver):
         """Set the terminal's modes, whatever was set in between."""
         with suppress(termios.error):
             attributes: list[Any] = termios.tcgetattr(self._in_fd)
-            attributes[tty.IFLAG] &= ~(termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR)
-            attributes[tty.LFLAG] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
+            attributes[tty.IFLAG] &= ~(
+                termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
+            )
+            attributes[tty.LFLAG] &= ~(
+                termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
+            )
             # Nothing to read is an answer: the loop must not wait for a key that another program has taken.
             attributes[tty.CC][termios.VMIN] = attributes[tty.CC][termios.VTIME] = 0
             termios.tcsetattr(self._in_fd, termios.TCSANOW, attributes)

@@ -32,7 +32,14 @@ ATTEMPT_S = 0.01
 RESTORE = b"\x18\x1b[?2026l\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?7h\x1b[0m\x1b[?1049l\x1b[?25h"
 """Cancels a half-written sequence and a synchronized update; mouse, paste and focus reports off; wrapping on; colours
 reset; main screen; cursor shown."""
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGINT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 """What tells the screen to end. Schedulers send the last two shortly before a job's time is over; their default action
 would end the process with the terminal left as it was."""
 HUNG_UP = 128 + signal.SIGHUP
@@ -202,7 +209,9 @@ class TerminalGuard:
         assert sys.__stdin__ is not None
         descriptor = sys.__stdin__.fileno()
         with contextlib.suppress(OSError):
-            while select.select([descriptor], [], [], 0.0)[0] and (data := os.read(descriptor, 4096)):
+            while select.select([descriptor], [], [], 0.0)[0] and (
+                data := os.read(descriptor, 4096)
+            ):
                 self.early_input += self.decoder.feed(data)
         return self.decoder.is_light
 

@@ -57,7 +57,11 @@ class InputDecoder:
         text, self._held = self._held + self._decode(data), ""
         parts: list[str | Paste] = []
         while text:
-            text = self._take_paste(text, parts) if self._pasted is not None else self._take_keys(text, parts)
+            text = (
+                self._take_paste(text, parts)
+                if self._pasted is not None
+                else self._take_keys(text, parts)
+            )
         return parts
 
     def flush(self) -> list[str | Paste]:
@@ -87,7 +91,9 @@ class InputDecoder:
         """Take an answer of the terminal (OSC); return the rest."""
         if (match := _REPLY.match(text)) is not None:
             if (colour := _BACKGROUND.match(match["text"])) is not None:
-                red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in colour.groups())
+                red, green, blue = (
+                    int(part, 16) / (16 ** len(part) - 1) for part in colour.groups()
+                )
                 self.is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
             return text[match.end() :]
         if len(text) <= LONGEST_REPLY and "\x1b" not in text[2:-1]:

@@ -30,7 +30,9 @@ class RowStrip(Strip):
     whole screen; both keep ``shown`` true. A row that another widget covers in part (``divide``) is drawn whole next.
     """
 
-    def __init__(self, segments: Iterable[Segment], width: int, place: int, shown: dict[int, RowStrip]) -> None:
+    def __init__(
+        self, segments: Iterable[Segment], width: int, place: int, shown: dict[int, RowStrip]
+    ) -> None:
         super().__init__(segments, width)
         self.width = width
         self.row_cells = [cell for text, style, _ in self for cell in cells_of(text, style)]
@@ -61,7 +63,9 @@ class RowStrip(Strip):
 
 def changed_segments(before: Sequence[Cell], now: Sequence[Cell]) -> list[Segment]:
     """Return the moves and cells that change a row."""
-    changed = [column for column, (old, new) in enumerate(zip(before, now, strict=True)) if old != new]
+    changed = [
+        column for column, (old, new) in enumerate(zip(before, now, strict=True)) if old != new
+    ]
     segments: list[Segment] = []
     at = 0
     while changed:

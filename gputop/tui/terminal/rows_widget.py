@@ -24,7 +24,11 @@ def style_of(theme_name: str, name: str) -> Style:
     """Return Textual's style of a style name."""
     theme = THEMES[theme_name]
     look = theme.look(name)
-    fg, bg = (None, None) if theme.colourless else (look.fg or theme.foreground, look.bg or theme.background)
+    fg, bg = (
+        (None, None)
+        if theme.colourless
+        else (look.fg or theme.foreground, look.bg or theme.background)
+    )
     return Style(
         color=Color.parse(fg) if fg else None,
         bgcolor=Color.parse(bg) if bg else None,
@@ -91,7 +95,11 @@ class LiveRows(Widget, can_focus=False):
     def set_rows(self, rows: list[Row]) -> None:
         """Show these rows; refresh those that changed."""
         old, self.rows, width = self.rows, rows, self.app.size.width
-        is_alike = len(old) == len(rows) == len(self._strips) and bool(rows) and self._strips[0].width == width
+        is_alike = (
+            len(old) == len(rows) == len(self._strips)
+            and bool(rows)
+            and self._strips[0].width == width
+        )
         if not is_alike:
             self._strips = [self._strip(y, row, width) for y, row in enumerate(rows)]
             self.refresh()
@@ -100,7 +108,10 @@ class LiveRows(Widget, can_focus=False):
             for y in changed:
                 self._strips[y] = self._strip(y, rows[y], width)
             # A region without the last cell is an update of the cells that changed, see ``RowStrip``.
-            ends = [width - (self._strips[y].row_cells[-1] == cell) for y, cell in zip(changed, last, strict=True)]
+            ends = [
+                width - (self._strips[y].row_cells[-1] == cell)
+                for y, cell in zip(changed, last, strict=True)
+            ]
             self.refresh(*[Region(0, y, end, 1) for y, end in zip(changed, ends, strict=True)])
 
     def _strip(self, y: int, row: Row, width: int) -> RowStrip:
@@ -109,7 +120,11 @@ class LiveRows(Widget, can_focus=False):
     def render_lines(self, crop: Region) -> list[Strip]:
         shown: list[Strip] = [*self._strips[crop.y : crop.bottom]]
         shown += [Strip.blank(self.size.width)] * (crop.height - len(shown))
-        return shown if crop.width == self.size.width else [strip.crop(crop.x, crop.right) for strip in shown]
+        return (
+            shown
+            if crop.width == self.size.width
+            else [strip.crop(crop.x, crop.right) for strip in shown]
+        )
 
     def apply_theme(self) -> None:
         """Draw the same rows in the app's new colours."""
@@ -119,5 +134,10 @@ class LiveRows(Widget, can_focus=False):
     def show_error(self, text: str) -> None:
         """Show a line on the last row until other rows come."""
         width, height = self.size
-        line = Line().add(" ", "text").add(terminal_safe(text), "alarm.title").row(width, "alarm.title")
+        line = (
+            Line()
+            .add(" ", "text")
+            .add(terminal_safe(text), "alarm.title")
+            .row(width, "alarm.title")
+        )
         self.set_rows([*self.rows[: height - 1], line])

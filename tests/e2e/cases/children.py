@@ -20,13 +20,22 @@ for _ in range(6):
 """
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, ("child",), cores=1.0, never=("startup", "network", "disk"))
+@case(
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    1,
+    ("child",),
+    cores=1.0,
+    never=("startup", "network", "disk"),
+)
 def child_per_shard(gpu: Gpu) -> None:
     """A worker that starts a decoding process for each shard: one after the other they are one worker, not restarts."""
 
     def decoded() -> Iterator[bytes]:
         while True:
-            with subprocess.Popen([sys.executable, "-c", CHILD_PER_SHARD_DECODER], stdout=subprocess.PIPE) as decoder:
+            with subprocess.Popen(
+                [sys.executable, "-c", CHILD_PER_SHARD_DECODER], stdout=subprocess.PIPE
+            ) as decoder:
                 assert decoder.stdout is not None
                 while batch := decoder.stdout.read(BATCH_BYTES):
                     yield batch
@@ -37,7 +46,12 @@ def child_per_shard(gpu: Gpu) -> None:
 PROGRAM = "from tests.e2e.loads import compute; compute(2.0)"
 
 
-@case(("dataloader_cpu", "main_process"), ("cpu", "queued"), cores=1.0, never=("disk", "network", "fetch", "sleep"))
+@case(
+    ("dataloader_cpu", "main_process"),
+    ("cpu", "queued"),
+    cores=1.0,
+    never=("disk", "network", "fetch", "sleep"),
+)
 def runs_programs(gpu: Gpu) -> None:
     """Before every few steps the main thread runs a program and waits for its end: a line of children is one feeder."""
 
@@ -49,7 +63,14 @@ def runs_programs(gpu: Gpu) -> None:
     gpu.train(batches(), 0.2)
 
 
-@case(("dataloader_io",), ("network", "fetch"), 1, ("child",), cores=0.3, never=("cpu", "queued", "disk"))
+@case(
+    ("dataloader_io",),
+    ("network", "fetch"),
+    1,
+    ("child",),
+    cores=0.3,
+    never=("cpu", "queued", "disk"),
+)
 def shell_fetches(gpu: Gpu) -> None:
     """A worker that reads each shard from a shell's pipeline: a download into a decoder, both short-lived."""
     script = f"exec 3<>/dev/tcp/127.0.0.1/{gpu.port}; head -c {4 * BATCH_BYTES} <&3 | cat"

@@ -77,10 +77,18 @@ def tracker(gpu: Gpu) -> None:
 READER = "import os, time\nwhile os.read(0, 65536): time.sleep(0.4)"
 
 
-@case(("main_process",), ("pipe",), says=("reader of a pipe",), cores=0.1, never=("fetch", "network", "cpu"))
+@case(
+    ("main_process",),
+    ("pipe",),
+    says=("reader of a pipe",),
+    cores=0.1,
+    never=("fetch", "network", "cpu"),
+)
 def slow_reader(gpu: Gpu) -> None:
     """The main thread prints more than the reader of its output takes."""
-    reader = subprocess.Popen([sys.executable, "-c", READER], stdin=subprocess.PIPE, start_new_session=False)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER], stdin=subprocess.PIPE, start_new_session=False
+    )
     ready = fed_by([lambda: endless(lambda: b"")] * 2)
 
     def printed() -> Iterator[bytes]:
@@ -150,7 +158,12 @@ async def _served(answer: Callable[..., Awaitable[None]], port: int) -> None:
     await server.serve_forever()
 
 
-@case(("low_demand",), cores=0.2, visited=True, only=frozenset({"collecting", "startup", "low_demand"}))
+@case(
+    ("low_demand",),
+    cores=0.2,
+    visited=True,
+    only=frozenset({"collecting", "startup", "low_demand"}),
+)
 def server(gpu: Gpu) -> None:
     """A script that serves by asyncio: between the bursts of its visitors it waits in epoll, and starves of nothing."""
 
@@ -181,7 +194,9 @@ def _compute(asked: Connection, gpu: Gpu) -> None:
 def engine(gpu: Gpu) -> None:
     """A server whose engine is a child that holds the GPU: it waits at a pipe of its parent, who takes the requests."""
     ours, its = multiprocessing.Pipe()
-    multiprocessing.get_context("fork").Process(target=_compute, args=(its, gpu), daemon=True).start()
+    multiprocessing.get_context("fork").Process(
+        target=_compute, args=(its, gpu), daemon=True
+    ).start()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

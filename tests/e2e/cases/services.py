@@ -30,7 +30,14 @@ class Manager(BaseManager):
 Manager.register("Tokenizer", Tokenizer)
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, ("this host",), cores=1.0, never=("network", "fetch", "lock", "disk"))
+@case(
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    1,
+    ("this host",),
+    cores=1.0,
+    never=("network", "fetch", "lock", "disk"),
+)
 def manager_computes(gpu: Gpu) -> None:
     """Workers that ask a multiprocessing Manager for each item, which computes: more workers would not help."""
     with Manager() as manager:
@@ -56,7 +63,9 @@ thread.join()
 """
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0, never=("lock", "network", "fetch", "disk"))
+@case(
+    ("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0, never=("lock", "network", "fetch", "disk")
+)
 def threaded_decoder(gpu: Gpu) -> None:
     """A worker reads the pipe of a child whose main thread waits for its own decoder thread, as ffmpeg's does."""
 
@@ -77,7 +86,13 @@ def _environment(asked: Connection, seconds: float) -> None:
 
 
 @case(
-    ("dataloader_cpu",), ("cpu", "queued"), 4, ("1 of 4", "balance"), uneven=True, cores=1.0, never=("lock", "network")
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    4,
+    ("1 of 4", "balance"),
+    uneven=True,
+    cores=1.0,
+    never=("lock", "network"),
 )
 def one_slow_environment(gpu: Gpu) -> None:
     """An RL loop that steps four environments at once and takes their answers in order; one of them is slow."""
@@ -99,7 +114,14 @@ def one_slow_environment(gpu: Gpu) -> None:
     gpu.train(steps(), 0.05)
 
 
-@case(("idle",), ("stopped",), says=("1 of 2", "SIGSTOP", "kill -CONT"), cores=0.3, changes=2, watch_s=75.0)
+@case(
+    ("idle",),
+    ("stopped",),
+    says=("1 of 2", "SIGSTOP", "kill -CONT"),
+    cores=0.3,
+    changes=2,
+    watch_s=75.0,
+)
 def one_worker_stopped(gpu: Gpu) -> None:
     """One of two workers is stopped by a signal while the job trains: it hangs, and only that worker tells why."""
 
@@ -125,7 +147,14 @@ def _small(index: int) -> object:
     return torch.zeros(4)
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 2, cores=2.0, needs="torch", never=("lock", "network", "fetch"))
+@case(
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    2,
+    cores=2.0,
+    needs="torch",
+    never=("lock", "network", "fetch"),
+)
 def handed_over(gpu: Gpu) -> None:
     """One small tensor a step: the main thread fetches its descriptor from a worker whose Python code computes."""
     gpu.train(iter(loader(_small, multiprocessing_context="spawn")), 0.01)
@@ -139,7 +168,15 @@ def _pinned(index: int) -> bytes:
     return b""
 
 
-@case(("dataloader_cpu",), ("queued", "cpu"), 3, ("may use 1 of",), cores=1.0, needs="torch", never=("disk", "network"))
+@case(
+    ("dataloader_cpu",),
+    ("queued", "cpu"),
+    3,
+    ("may use 1 of",),
+    cores=1.0,
+    needs="torch",
+    never=("disk", "network"),
+)
 def pinned_workers(gpu: Gpu) -> None:
     """A library pins every worker to one core, the same one, while the main process may run on all."""
     gpu.train(iter(loader(_pinned, workers=3)), 0.01)

@@ -36,7 +36,9 @@ def decode(index: int) -> bytes:
     return compute(0.3)
 
 
-def loader(make: Callable[[int], object] = decode, workers: int = 2, count: int = 1_000_000, **options: Any) -> Any:
+def loader(
+    make: Callable[[int], object] = decode, workers: int = 2, count: int = 1_000_000, **options: Any
+) -> Any:
     """Its items are made by ``workers``."""
     from torch.utils.data import DataLoader
 
@@ -67,7 +69,15 @@ def torch_spinning_main(gpu: Gpu) -> None:
     gpu.train(iter(loader(lambda index: bytes(4096))), 0.4, spins=True)
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 4, ("1 of 4", "in_order"), uneven=True, cores=1.0, needs="torch")
+@case(
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    4,
+    ("1 of 4", "in_order"),
+    uneven=True,
+    cores=1.0,
+    needs="torch",
+)
 def torch_uneven(gpu: Gpu) -> None:
     """Four workers, one of which has all the large images. Batches come in order, so the GPU waits for that one."""
 
@@ -80,7 +90,14 @@ def torch_uneven(gpu: Gpu) -> None:
     gpu.train(iter(loader(decode_large, workers=4)), 0.04)
 
 
-@case(("main_process",), ("sleep",), says=("sleep",), cores=0.3, needs="torch", never=("network", "fetch"))
+@case(
+    ("main_process",),
+    ("sleep",),
+    says=("sleep",),
+    cores=0.3,
+    needs="torch",
+    never=("network", "fetch"),
+)
 def tensor_sharers(gpu: Gpu) -> None:
     """Workers that passed tensors keep a thread that accepts on a local socket; it is the main thread that sleeps.
 
@@ -126,7 +143,14 @@ def _beside(gpu: Gpu, batches: Iterator[object]) -> tuple[Callable[[], None], ob
     return track, evaluation
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.3, needs="torch", never=("disk", "network", "fetch", "lock"))
+@case(
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    1,
+    cores=1.3,
+    needs="torch",
+    never=("disk", "network", "fetch", "lock"),
+)
 def checkpoint_child(gpu: Gpu) -> None:
     """One worker that computes, and beside it a checkpoint that is written and written, a tracker that waits for the
     network, a loader for the evaluation that waits for its turn."""
@@ -146,7 +170,14 @@ def sidecars(gpu: Gpu) -> None:
     del kept
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 1, ("pin_memory thread",), cores=1.0, never=("lock", "network", "disk"))
+@case(
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    1,
+    ("pin_memory thread",),
+    cores=1.0,
+    never=("lock", "network", "disk"),
+)
 def pin_memory(gpu: Gpu) -> None:
     """Workers that are ahead of a pin_memory thread, which copies each batch on one core: it alone holds main up."""
     ready = fed_by([lambda: endless(lambda: b"")] * 2)

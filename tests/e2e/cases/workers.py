@@ -44,7 +44,13 @@ def changing(gpu: Gpu) -> None:
     gpu.train(fed_by([both]), 0.05)
 
 
-@case(("dataloader_cpu", "dataloader_io"), ("cpu", "queued", "network"), 1, ("network", "CPU"), cores=0.5)
+@case(
+    ("dataloader_cpu", "dataloader_io"),
+    ("cpu", "queued", "network"),
+    1,
+    ("network", "CPU"),
+    cores=0.5,
+)
 def two_causes(gpu: Gpu) -> None:
     """A worker that decodes for half of its time and waits for the network in the other: neither alone explains it."""
 
@@ -83,7 +89,14 @@ def shared_lock(gpu: Gpu) -> None:
     gpu.train(fed_by([looked_up] * 4), 0.05)
 
 
-@case(("dataloader_cpu",), ("cpu", "queued"), 4, ("take turns", "lock"), cores=1.0, never=("lock", "network", "disk"))
+@case(
+    ("dataloader_cpu",),
+    ("cpu", "queued"),
+    4,
+    ("take turns", "lock"),
+    cores=1.0,
+    never=("lock", "network", "disk"),
+)
 def computes_under_a_lock(gpu: Gpu) -> None:
     """Workers that compute while they hold one multiprocessing lock, as around HDF5: one of them works at a time."""
     lock = multiprocessing.get_context("fork").Lock()
@@ -97,7 +110,14 @@ def computes_under_a_lock(gpu: Gpu) -> None:
     gpu.train(fed_by([read_under_the_lock] * 4), 0.05)
 
 
-@case(("dataloader_io",), ("network",), 4, ("take turns", "lock"), cores=0.2, never=("lock", "cpu", "queued", "disk"))
+@case(
+    ("dataloader_io",),
+    ("network",),
+    4,
+    ("take turns", "lock"),
+    cores=0.2,
+    never=("lock", "cpu", "queued", "disk"),
+)
 def fetches_under_a_file_lock(gpu: Gpu) -> None:
     """Workers that fetch over the network while they hold one file lock."""
     path = tempfile.mkstemp()[1]
@@ -156,7 +176,10 @@ def direct_reads(gpu: Gpu) -> None:
         os.fsync(file.fileno())
 
         def read() -> Iterator[bytes]:
-            data, buffer = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, BLOCK)
+            data, buffer = (
+                os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY | os.O_DIRECT),
+                mmap.mmap(-1, BLOCK),
+            )
             while True:
                 end = time.monotonic() + 0.4
                 while time.monotonic() < end:
@@ -190,13 +213,29 @@ def fuse_reads(gpu: Gpu) -> None:
     gpu.train(fed_by([read, read]), 0.05)
 
 
-@case(("idle",), ("mount",), 0, ("mount-",), cores=0.1, mount_s=0.1, hangs_s=12.0, changes=1, watch_s=75.0)
+@case(
+    ("idle",),
+    ("mount",),
+    0,
+    ("mount-",),
+    cores=0.1,
+    mount_s=0.1,
+    hangs_s=12.0,
+    changes=1,
+    watch_s=75.0,
+)
 def mount_hangs(gpu: Gpu) -> None:
     """The file system under the workers stops to answer: the GPU idles, and it is said where they hang."""
     fuse_reads(gpu)
 
 
-@case(("dataloader_io",), ("fetch", "network"), 2, ("for 2 workers (a pipe)", "the network at 127.0.0.1:"), cores=0.2)
+@case(
+    ("dataloader_io",),
+    ("fetch", "network"),
+    2,
+    ("for 2 workers (a pipe)", "the network at 127.0.0.1:"),
+    cores=0.2,
+)
 def socket_timeout(gpu: Gpu) -> None:
     """Workers whose sockets have a timeout: the kernel shows poll, which says nothing of what they wait for."""
 

@@ -45,7 +45,9 @@ def configured(folder: Path, text: str) -> tuple[Any, Settings]:
 def test_a_command_from_a_file_that_others_could_have_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gputop.sources.runtime_directories.login_directories", lambda: [str(tmp_path / "run")])
+    monkeypatch.setattr(
+        "gputop.sources.runtime_directories.login_directories", lambda: [str(tmp_path / "run")]
+    )
     args, settings = configured(tmp_path / "c", 'run = ["true", "hunter2"]')
     assert alerts_here(args, settings) is not None
     said: list[str] = []
@@ -97,7 +99,8 @@ def ended(*argv: str, text: str = "{}", limit_s: float = 30.0, **variables: str)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "script", ["sleep $M", "trap '' TERM INT HUP; while :; do sleep $M; done", "f() { f & sleep $M; }; f"]
+    "script",
+    ["sleep $M", "trap '' TERM INT HUP; while :; do sleep $M; done", "f() { f & sleep $M; }; f"],
 )
 def test_a_command_that_hangs_ends_with_its_session_within_its_limit(script: str) -> None:
     marker, begun = f"98765.{os.getpid()}", time.monotonic()
@@ -117,7 +120,9 @@ def test_a_command_is_over_when_it_ends_whatever_it_has_left_behind() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_command_gets_and_what_is_kept_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_command_gets_and_what_is_kept_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_hunter2hunter2hunter2hunter2hunter2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -129,10 +134,14 @@ def test_what_a_command_gets_and_what_is_kept_of_it(monkeypatch: pytest.MonkeyPa
     }  # fmt: skip
     assert {"KUBERNETES_SERVICE_HOST=10.0.0.1", "GPUTOP_GPUS=3"} <= set(lines)
     assert lines[-2:] == ["/", '{"gpu": 3}']
-    flood = ended("sh", "-c", "yes hf_hunter2hunter2hunter2hunter2hunter2 | head -c 1000000000; kill -TERM $$")
+    flood = ended(
+        "sh", "-c", "yes hf_hunter2hunter2hunter2hunter2hunter2 | head -c 1000000000; kill -TERM $$"
+    )
     assert flood.words == "sh was ended by SIGTERM"
     assert 0 < len(flood.output) <= 8192 and "hunter2" not in flood.output
-    assert ended("no-such-program").words == "no-such-program cannot be run: No such file or directory"
+    assert (
+        ended("no-such-program").words == "no-such-program cannot be run: No such file or directory"
+    )
     assert ended("cat", "/proc/self/status").output.count("CapAmb: 0000000000000000") == 1
     own, session = ended("sh", "-c", "ps -o sid= -p $$; echo $$").output.split(" ⏎ ")
     assert own.strip() == session, "a session of its own: no key of the terminal reaches it"
@@ -149,10 +158,27 @@ sys.exit(main(sys.argv[1:]))
 
 
 @contextlib.contextmanager
-def recorder(scenario: Scenario, folder: Path, config: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", RECORDER, str(folder), *words, "--config", str(config), "--interval", "0.25"]
+def recorder(
+    scenario: Scenario, folder: Path, config: Path, *words: str
+) -> Iterator[subprocess.Popen[str]]:
+    command = [
+        sys.executable,
+        "-c",
+        RECORDER,
+        str(folder),
+        *words,
+        "--config",
+        str(config),
+        "--interval",
+        "0.25",
+    ]
     with subprocess.Popen(
-        command, cwd=ROOT, env=scenario.environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=scenario.environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             yield process
@@ -174,9 +200,13 @@ def test_record_and_export_fire_and_a_command_survives_a_kill(
         f'run = ["sh", "-c", "cat >>{out}; echo $GPUTOP_GPUS >>{out}"]\n'
     )
     config.chmod(0o600)
-    with recorder(scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "r.jsonl")) as done:
+    with recorder(
+        scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "r.jsonl")
+    ) as done:
         _, said = done.communicate(timeout=30)
-    assert done.returncode == 0 and said.count("alert busy on GPU 0: sh ended with status 0") == 1, said
+    assert (
+        done.returncode == 0 and said.count("alert busy on GPU 0: sh ended with status 0") == 1
+    ), said
     assert json.loads(out.read_text().splitlines()[0])["alert"] == "busy"
     with recorder(scenario, runtime, config, "export", "--listen", "127.0.0.1:0") as exporter:
         until(lambda: out.read_text().count('"alert": "busy"') == 2)
@@ -190,7 +220,9 @@ def test_record_and_export_fire_and_a_command_survives_a_kill(
         killed.send_signal(signal.SIGKILL)
         killed.communicate(timeout=30)
     (sleeping,) = left(marker)
-    assert (runtime / "alerts").exists() and FiringLock(str(runtime)).take(), "a lock ends with its process"
+    assert (runtime / "alerts").exists() and FiringLock(str(runtime)).take(), (
+        "a lock ends with its process"
+    )
     # The command goes on to its own end.
     sleeping.kill()
     until(lambda: out.read_text().endswith("\nlate\n"))

@@ -32,7 +32,9 @@ def framed(*processes: ProcessSample, host: str = "node-17") -> Frame:
 
 
 def on_gpu(pid: int, job: CgroupName | None) -> ProcessSample:
-    static = ProcessStatic(user="ml", command="python train.py --token ********", name="python", batch_job=job)
+    static = ProcessStatic(
+        user="ml", command="python train.py --token ********", name="python", batch_job=job
+    )
     return ProcessSample(pid, 1, gpu=0, static=static)
 
 
@@ -47,8 +49,15 @@ def test_a_command_gets_the_values_in_its_environment_and_the_verdict_as_json() 
     page = (Path(__file__).parents[3] / "docs" / "alerts.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in page for name in fired.variables)
     data: Any = fired.data
-    assert (data["alert"], data["host"], data["gpu"], data["alert_since"]) == ("busy", "node-17", 0, T0 - 5)
-    assert data["processes"] == [{"pid": 4711, "user": "ml", "command": "python train.py --token ********"}]
+    assert (data["alert"], data["host"], data["gpu"], data["alert_since"]) == (
+        "busy",
+        "node-17",
+        0,
+        T0 - 5,
+    )
+    assert data["processes"] == [
+        {"pid": 4711, "user": "ml", "command": "python train.py --token ********"}
+    ]
 
 
 def test_a_job_that_is_missing_or_not_the_only_one_sets_no_variable() -> None:
@@ -64,13 +73,17 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("host", HOSTILE)
-def test_a_hostile_value_reaches_a_shell_as_one_word_and_runs_nothing(host: str, tmp_path: Path) -> None:
+def test_a_hostile_value_reaches_a_shell_as_one_word_and_runs_nothing(
+    host: str, tmp_path: Path
+) -> None:
     trap = tmp_path / "ran"
     host = host.replace("{trap}", str(trap))
     alert = made(run=["sh", "-c", 'printf "%s" "$GPUTOP_HOST" | od -An -tx1'])
     outcome = node_alerts.run_command(firing(alert, framed(host=host), [0], T0))
     printed = bytes.fromhex("".join(outcome.output.replace("⏎", "").split()))
-    assert printed.decode() == host.replace("\0", "") and not trap.exists() and not outcome.has_failed
+    assert (
+        printed.decode() == host.replace("\0", "") and not trap.exists() and not outcome.has_failed
+    )
 
 
 class Held:
@@ -125,7 +138,9 @@ def test_the_end_waits_a_little_for_what_has_begun_and_says_what_was_not_run(
     monkeypatch.setattr(node_alerts, "END_S", 0.2)
     alerts.close()
     session.take(snap(2, gpu(), [train()]))
-    assert len(held.begun) == 1 and held.now == 0, "what has begun is ended, and nothing fires after the end"
+    assert len(held.begun) == 1 and held.now == 0, (
+        "what has begun is ended, and nothing fires after the end"
+    )
     assert [text.removeprefix("alert busy on GPU 0: ") for text in alerts.messages] == [
         "kubectl ended with 0", "was not run: gputop ended while another command ran",
     ]  # fmt: skip
@@ -152,7 +167,9 @@ def test_one_process_of_a_user_fires_and_when_it_ends_another_one_does(
 ) -> None:
     held = Held(monkeypatch)
     held.go.set()
-    first, second = (NodeAlerts([made(run=["program"], again="1s")], FiringLock(str(tmp_path))) for _ in range(2))
+    first, second = (
+        NodeAlerts([made(run=["program"], again="1s")], FiringLock(str(tmp_path))) for _ in range(2)
+    )
     sessions = session_of(first), session_of(second)
     assert first.why_not() == "" and "another gputop" in second.why_not()
     for session in sessions:
@@ -166,7 +183,9 @@ def test_one_process_of_a_user_fires_and_when_it_ends_another_one_does(
 
 
 @pytest.mark.parametrize("content", ["", "{", "x" * 9000, "\0\xff"])
-def test_a_lock_file_with_any_content_is_taken_and_a_link_is_not(tmp_path: Path, content: str) -> None:
+def test_a_lock_file_with_any_content_is_taken_and_a_link_is_not(
+    tmp_path: Path, content: str
+) -> None:
     (tmp_path / "alerts").write_text(content)
     lock = FiringLock(str(tmp_path))
     assert lock.take() and lock.take()
@@ -174,4 +193,8 @@ def test_a_lock_file_with_any_content_is_taken_and_a_link_is_not(tmp_path: Path,
     (tmp_path / "alerts").unlink()
     (tmp_path / "alerts").symlink_to(tmp_path / "elsewhere")
     linked = FiringLock(str(tmp_path))
-    assert not linked.take() and linked.why_not.startswith("nothing is fired") and not (tmp_path / "elsewhere").exists()
+    assert (
+        not linked.take()
+        and linked.why_not.startswith("nothing is fired")
+        and not (tmp_path / "elsewhere").exists()
+    )

@@ -62,12 +62,24 @@ def record(scenario: Scenario, folder: Path, name: str, when: str | None = None)
     config = folder / "config.toml"
     text = recipe(name)
     config.write_text(
-        text if when is None else re.sub(r"(?m)^when = .*\nfor = .*$", f'when = "{when}"\nfor = "0s"', text)
+        text
+        if when is None
+        else re.sub(r"(?m)^when = .*\nfor = .*$", f'when = "{when}"\nfor = "0s"', text)
     )
     config.chmod(0o600)
     scenario.gpus[0].xids.append(79)
     scenario.write()
-    command = [sys.executable, "-c", RECORD, str(folder / "run"), "record", "--for", "3s", "-o", str(folder / "r")]
+    command = [
+        sys.executable,
+        "-c",
+        RECORD,
+        str(folder / "run"),
+        "record",
+        "--for",
+        "3s",
+        "-o",
+        str(folder / "r"),
+    ]
     done = subprocess.run(
         [*command, "--config", str(config)], cwd=ROOT, env={**os.environ, **scenario.environment()},
         capture_output=True, text=True, timeout=120, check=False,
@@ -98,14 +110,28 @@ def test_a_slurm_node_with_xid_79_is_drained_and_what_a_person_wrote_stays(
         return cluster.run("scontrol", "--oneliner", "show", "node", cluster.node)
 
     try:
-        for host in ("ALL", "DEFAULT", f"{cluster.node},x", "n[1-99]", "--help", "$(reboot)", "nosuch"):
+        for host in (
+            "ALL",
+            "DEFAULT",
+            f"{cluster.node},x",
+            "n[1-99]",
+            "--help",
+            "$(reboot)",
+            "nosuch",
+        ):
             tried("drain", GPUTOP_HOST=host)
             assert "DRAIN" not in node(), host
         said = record(nvml_scenario(), tmp_path, "drain")
         assert "alert drain on GPU 0: sh ended with status 0" in said
         assert "DRAIN" in node() and "Reason=gputop: drain, GPU 0" in node()
         cluster.run("scontrol", "update", f"NodeName={cluster.node}", "State=RESUME")
-        cluster.run("scontrol", "update", f"NodeName={cluster.node}", "State=DRAIN", "Reason=new fans, ask Ada")
+        cluster.run(
+            "scontrol",
+            "update",
+            f"NodeName={cluster.node}",
+            "State=DRAIN",
+            "Reason=new fans, ask Ada",
+        )
         assert not tried("drain", GPUTOP_HOST=f"{cluster.node}.example.org").has_failed
         assert "Reason=new fans, ask Ada" in node()
     finally:
@@ -126,11 +152,15 @@ def test_a_chat_gets_one_message_and_no_process_table_shows_its_address(
         place = tmp_path / ".config" / "gputop"
         place.mkdir(parents=True)
         address = f"http://127.0.0.1:{port}/hooks/SECRET"
-        (place / "chat").write_text(f'url = "{address}"\nheader = "Content-Type: application/json"\n')
+        (place / "chat").write_text(
+            f'url = "{address}"\nheader = "Content-Type: application/json"\n'
+        )
         monkeypatch.setenv("HOME", str(tmp_path))
         assert "SECRET" not in recipe("chat")
         said = record(nvml_scenario(2), tmp_path, "chat", when="util_pct >= 0")
         assert "alert chat on GPUs 0, 1: sh ended with status 0" in said
     ((path, kind, message),) = got
     assert (path, kind) == ("/hooks/SECRET", "application/json")
-    assert re.fullmatch(rf"chat on {re.escape(socket.gethostname())}, GPUs 0, 1: .+", message["text"])
+    assert re.fullmatch(
+        rf"chat on {re.escape(socket.gethostname())}, GPUs 0, 1: .+", message["text"]
+    )

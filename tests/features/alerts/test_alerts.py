@@ -32,7 +32,9 @@ def sample(index: int = 0, **values: Any) -> GpuSample:
     return GpuSample(GpuStatic(index, f"GPU-{index}", "H100"), **values)
 
 
-def diagnosis(index: int = 0, verdict: str = "working", state: Any = "working", *badges: str) -> GpuDiagnosis:
+def diagnosis(
+    index: int = 0, verdict: str = "working", state: Any = "working", *badges: str
+) -> GpuDiagnosis:
     shown = tuple(Badge(badge, "red", badge, "") for badge in badges)
     return GpuDiagnosis(index, f"GPU-{index}", verdict, "green", "", "", state=state, badges=shown)
 
@@ -50,7 +52,9 @@ class Watch:
         self.alert = made
         self.t = T0
 
-    def feed(self, *temperatures: float | None, step: float = 1.0, repeats: Any = ()) -> list[float]:
+    def feed(
+        self, *temperatures: float | None, step: float = 1.0, repeats: Any = ()
+    ) -> list[float]:
         """The times of the firings."""
         fired = []
         for temperature in temperatures:
@@ -79,9 +83,14 @@ def test_an_alert_on_a_badge_fires_at_once_and_any_other_after_a_minute() -> Non
 
 def test_a_badge_about_another_gpu_fires_for_that_gpu_alone() -> None:
     evaluator = AlertEvaluator([alert("badge:straggler")])
-    straggler, waits = diagnosis(0, "working", "working", "straggler"), diagnosis(1, "working", "working", "straggler")
+    straggler, waits = (
+        diagnosis(0, "working", "working", "straggler"),
+        diagnosis(1, "working", "working", "straggler"),
+    )
     waits = replace(waits, badges=(replace(waits.badges[0], level="info", about=0),))
-    (firing,) = evaluator.take(framed(Snapshot(T0, MACHINE, (sample(), sample(index=1))), straggler, waits))
+    (firing,) = evaluator.take(
+        framed(Snapshot(T0, MACHINE, (sample(), sample(index=1))), straggler, waits)
+    )
     assert firing.gpus == (0,)
 
 
@@ -103,16 +112,24 @@ def test_an_unknown_value_neither_fires_nor_resolves() -> None:
     assert watch.feed(90, None, None, 90) == [3.0], "shorter than a gap, it goes on"
     assert watch.feed(*[None] * 500) == [] and watch.holds
     assert watch.feed(80) == [] and not watch.holds
-    assert Watch(alert(**{"for": "3s"})).feed(90, *[None] * 5, 90) == [], "over a gap nobody knows that it held"
-    assert Watch(alert(**{"for": "3s"})).feed(*[90] * 20, repeats=("nvml",)) == [], "repeated is not measured again"
+    assert Watch(alert(**{"for": "3s"})).feed(90, *[None] * 5, 90) == [], (
+        "over a gap nobody knows that it held"
+    )
+    assert Watch(alert(**{"for": "3s"})).feed(*[90] * 20, repeats=("nvml",)) == [], (
+        "repeated is not measured again"
+    )
     unjudged = diagnosis(0, "collecting", "unmeasured")
     assert holds_on(parse("verdict:healthy"), sample(), unjudged) is None
     assert holds_on(parse("verdict:healthy or power_w > 5"), sample(power_w=9.0), unjudged) is True
-    assert holds_on(parse("verdict:healthy and power_w > 5"), sample(power_w=1.0), unjudged) is False
+    assert (
+        holds_on(parse("verdict:healthy and power_w > 5"), sample(power_w=1.0), unjudged) is False
+    )
     assert holds_on(parse("power_w > 5"), sample(), diagnosis()) is None
 
 
-def test_a_clock_that_is_set_back_a_little_fires_nothing_twice_and_by_a_year_silences_nothing() -> None:
+def test_a_clock_that_is_set_back_a_little_fires_nothing_twice_and_by_a_year_silences_nothing() -> (
+    None
+):
     watch = Watch(alert(again="1h", **{"for": "0s"}))
     assert watch.feed(90) == [0.0]
     watch.t = T0 - 2.0
@@ -149,7 +166,9 @@ def test_between_two_firings_there_is_the_silence_and_before_each_the_hold(
         ("throttle_reasons > 0", "bit mask", 1), ("__import__('os')", "column", 1), ("x" * 401, "at most 400", 401),
     ],
 )  # fmt: skip
-def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(when: str, says: str, column: int) -> None:
+def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(
+    when: str, says: str, column: int
+) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse(when)
     assert says in str(caught.value)
@@ -165,7 +184,9 @@ def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(when: s
         ("badge:ecc and temp_c > 85 or badge:thermal", True), ("temp_c = 90.2", False),
     ],
 )  # fmt: skip
-def test_a_condition_negates_and_lists_alternatives_as_a_filter_does(when: str, holds: bool | None) -> None:
+def test_a_condition_negates_and_lists_alternatives_as_a_filter_does(
+    when: str, holds: bool | None
+) -> None:
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), temp_c=90.0)
     assert holds_on(parse(when), gpu, diagnosis(0, "working", "working", "thermal")) is holds
 
@@ -181,7 +202,9 @@ def test_a_condition_negates_and_lists_alternatives_as_a_filter_does(when: str, 
         ("per", "gpu", "unknown field 'per'"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_refused_with_the_alert_and_no_secret(field: str, value: object, says: str) -> None:
+def test_a_wrong_field_is_refused_with_the_alert_and_no_secret(
+    field: str, value: object, says: str
+) -> None:
     table = {"name": "hot", "when": HOT, field: value}
     with pytest.raises(AlertError) as caught:
         alerts_of([table])
@@ -195,7 +218,10 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
-TWO = '[[alert]]\nname = "a"\nwhen = "badge:ecc"\n\n[[alert]]\nname = "a"\nwhen = "tmp_c > 1"\nrun = ["x", "hunter2"]\n'
+TWO = (
+    '[[alert]]\nname = "a"\nwhen = "badge:ecc"\n\n[[alert]]\nname = "a"\nwhen = "tmp_c > 1"\nrun = '
+    '["x", "hunter2"]\n'
+)
 
 
 def test_check_names_each_wrong_alert_and_every_command_refuses_the_file(
@@ -211,7 +237,9 @@ def test_check_names_each_wrong_alert_and_every_command_refuses_the_file(
     assert "[[alert]]" in capsys.readouterr().err
 
 
-def test_the_settings_that_are_printed_hold_no_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_settings_that_are_printed_hold_no_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = '[[alert]]\nname = "a"\nwhen = "badge:ecc"\nfor = 5\nrun = ["curl", "-H", "hunter2"]\n'
     path = _file(tmp_path, text)
     for command in (["config"], ["alerts"]):
@@ -237,6 +265,8 @@ def test_a_recording_says_what_would_have_fired_and_runs_nothing(
     assert (fired["alert"], fired["gpu"], fired["environment"]["GPUTOP_GPUS"]) == ("busy", 0, "0")
     assert fired["t"] - fired["alert_since"] == pytest.approx(10.0, abs=1.0)
     assert not trap.exists()
-    path = str(_file(tmp_path, '[[alert]]\nname = "cold"\nwhen = "temp_c < -5"\n'.replace("-5", "1")))
+    path = str(
+        _file(tmp_path, '[[alert]]\nname = "cold"\nwhen = "temp_c < -5"\n'.replace("-5", "1"))
+    )
     assert main(["alerts", VECTOR, "--config", path]) == 0
     assert main(["alerts", VECTOR, "--config", str(_file(tmp_path, ""))]) == 2

@@ -22,7 +22,9 @@ MakeScenario = Callable[..., Scenario]
 
 def _gputop(*words: str, environment: dict[str, str]) -> str:
     command = [sys.executable, "-m", "gputop", *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -51,7 +53,9 @@ def test_the_numbers_are_those_of_once(nvml_scenario: MakeScenario) -> None:
     assert len(text) <= 60_000
 
 
-def test_a_scrape_while_the_driver_hangs_is_answered_at_once_and_says_stale(nvml_scenario: MakeScenario) -> None:
+def test_a_scrape_while_the_driver_hangs_is_answered_at_once_and_says_stale(
+    nvml_scenario: MakeScenario,
+) -> None:
     scenario = nvml_scenario(gpus=2)
     scenario.write()
     with exporting("--interval", "0.25", environment=scenario.environment()) as program:

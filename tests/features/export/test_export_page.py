@@ -40,8 +40,14 @@ def test_a_name_follows_from_key_and_unit() -> None:
     assert names["sm_clock_mhz"] == ("gputop_gpu_clock_hertz", {"domain": "sm"})
     assert names["mem_clock_mhz"] == ("gputop_gpu_clock_hertz", {"domain": "memory"})
     assert names["pcie_rx_bytes_per_s"] == ("gputop_gpu_pcie_rx_bytes_per_second", {})
-    assert names["ecc_corrected"] == ("gputop_gpu_ecc_errors_total", {"kind": "corrected", "counter": "aggregate"})
-    every = [(series.name, series.labels) for series in (*gpu_series(), *host_series(), *process_series())]
+    assert names["ecc_corrected"] == (
+        "gputop_gpu_ecc_errors_total",
+        {"kind": "corrected", "counter": "aggregate"},
+    )
+    every = [
+        (series.name, series.labels)
+        for series in (*gpu_series(), *host_series(), *process_series())
+    ]
     assert len(set(every)) == len(every)
 
 
@@ -52,7 +58,9 @@ def test_every_number_of_the_catalogue_is_exported_once_in_base_units() -> None:
     page = read(given.page())
     for series in gpu_series():
         if series.key in GPU_METRICS:
-            assert value(page, series.name, gpu="0", **dict(series.labels)) == 50 / series.divisor, series
+            assert (
+                value(page, series.name, gpu="0", **dict(series.labels)) == 50 / series.divisor
+            ), series
     assert value(page, "gputop_gpu_utilization_ratio") == 0.5
     assert value(page, "gputop_gpu_clock_hertz", domain="sm") == 50e6
     left_out = set(values) - {series.key for series in gpu_series()}
@@ -66,18 +74,33 @@ def test_no_label_of_ours_collides_with_those_of_a_scrape() -> None:
     for scenario in ("mig", "shared_gpu"):
         for rows in read(demo_feed(scenario, PageChoice(True)).page()).values():
             for labels in rows:
-                assert not {name for name, _ in labels} & {"job", "instance", "pod", "namespace", "container", "node"}
+                assert not {name for name, _ in labels} & {
+                    "job",
+                    "instance",
+                    "pod",
+                    "namespace",
+                    "container",
+                    "node",
+                }
 
 
 def test_what_was_not_measured_is_absent_and_never_0() -> None:
     given = feed()
     given.take(
-        snapshot_of(1.0, gpu_of(util_pct=90.0, sm_source="bound", sm_high_pct=90.0, temp_c=nan, power_limit_w=inf))
+        snapshot_of(
+            1.0,
+            gpu_of(
+                util_pct=90.0, sm_source="bound", sm_high_pct=90.0, temp_c=nan, power_limit_w=inf
+            ),
+        )
     )
     page = read(given.page())
     assert value(page, "gputop_gpu_sm_active_ratio") is None
     assert value(page, "gputop_gpu_power_watts") is None
-    assert value(page, "gputop_gpu_temperature_celsius") is None and value(page, "gputop_gpu_power_limit_watts") is None
+    assert (
+        value(page, "gputop_gpu_temperature_celsius") is None
+        and value(page, "gputop_gpu_power_limit_watts") is None
+    )
     assert value(page, "gputop_gpu_sm_high_ratio") == 0.9
     assert value(page, "gputop_sm_source", source="bound") == 1.0
 
@@ -97,7 +120,9 @@ def test_a_late_frame_drops_gauges_keeps_counters_and_says_so() -> None:
         given.take(snapshot_of(100.0 + second, repeats=("nvml",)))
     late = read(given.page())
     assert value(late, "gputop_up") == 0.0
-    assert not [name for name in late if name.endswith(("_ratio", "_watts", "_info")) and "_gpu_" in name]
+    assert not [
+        name for name in late if name.endswith(("_ratio", "_watts", "_info")) and "_gpu_" in name
+    ]
     assert value(late, "gputop_gpu_state_seconds_total", state="unmeasured") == 4.0
     assert value(late, "gputop_last_sample_timestamp_seconds") == 104.0
     # Nothing comes at all.
@@ -108,7 +133,9 @@ def test_a_late_frame_drops_gauges_keeps_counters_and_says_so() -> None:
 def test_whose_job_a_gpu_has_is_left_out_while_the_processes_are_not_read() -> None:
     clock = Clock()
     given = feed(clock=clock)
-    holder = ProcessSample(4711, gpu=0, role="gpu", static=ProcessStatic("ml", batch_job=slurm(8821)))
+    holder = ProcessSample(
+        4711, gpu=0, role="gpu", static=ProcessStatic("ml", batch_job=slurm(8821))
+    )
     pages = []
     for second in range(8):
         clock.now = float(second)
@@ -116,7 +143,10 @@ def test_whose_job_a_gpu_has_is_left_out_while_the_processes_are_not_read() -> N
         given.take(snapshot_of(100.0 + second, processes=(holder,), **repeats))
         pages.append(read(given.page()))
     assert value(pages[3], "gputop_job_info", job_id="8821") == 1.0
-    assert "gputop_job_info" not in pages[-1] and value(pages[-1], "gputop_gpu_utilization_ratio") == 0.9
+    assert (
+        "gputop_job_info" not in pages[-1]
+        and value(pages[-1], "gputop_gpu_utilization_ratio") == 0.9
+    )
 
 
 def test_what_nobody_has_foreseen_is_exported_as_down_said_once_and_gone_with_the_next_good_frame(
@@ -134,7 +164,9 @@ def test_what_nobody_has_foreseen_is_exported_as_down_said_once_and_gone_with_th
         given.take(snapshot_of(102.0))
         assert value(read(given.page()), "gputop_up") == 1.0
     told = capfd.readouterr().err.splitlines()
-    assert [line.partition(" (")[0] for line in told] == ["gputop: internal error: ZeroDivisionError: division by zero"]
+    assert [line.partition(" (")[0] for line in told] == [
+        "gputop: internal error: ZeroDivisionError: division by zero"
+    ]
 
 
 def test_a_node_without_gpus_is_exported_as_down() -> None:
@@ -170,15 +202,25 @@ def test_time_that_is_busy_and_not_working_is_counted_by_its_cause() -> None:
     assert lost is not None and lost > 30.0
     assert value(page, "gputop_gpu_busy_not_working_seconds_total", cause="low_sm") == lost
     share = (value(page, "gputop_gpu_lost_seconds_total", cause="low_sm") or 0.0) / lost
-    assert 0.5 < share < 1.0, "of a second in which a GPU does not work, the part of the chip that is used is not lost"
+    assert 0.5 < share < 1.0, (
+        "of a second in which a GPU does not work, the part of the chip that is used is not lost"
+    )
     assert value(page, "gputop_gpu_state", state="busy_not_working") == 1.0
 
 
 @pytest.mark.slow
-def test_a_straggler_is_one_gpu_on_the_page_as_in_the_diagnosis(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_straggler_is_one_gpu_on_the_page_as_in_the_diagnosis(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["export", "demo", "straggler", "--once"]) == 0
-    badges = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gputop_gpu_badge{")]
-    assert [re.findall(r'gpu="(\d)".*badge="(\w+)"', line) for line in badges] == [[("2", "straggler")]]
+    badges = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("gputop_gpu_badge{")
+    ]
+    assert [re.findall(r'gpu="(\d)".*badge="(\w+)"', line) for line in badges] == [
+        [("2", "straggler")]
+    ]
     assert main(["diagnose", "demo", "straggler", "--json"]) == 1
     gpus = json.loads(capsys.readouterr().out)["gpus"]
     levels = [[(badge["id"], badge["level"]) for badge in gpu["badges"]] for gpu in gpus]
@@ -189,7 +231,10 @@ def test_xid_errors_are_counted_by_number() -> None:
     given = feed()
     given.take(snapshot_of(1.0))
     given.take(
-        snapshot_of(2.0, events=(Event(2.0, "xid", "Xid 79", 0, xid=79), Event(2.0, "xid", "Xid 79", 0, xid=79)))
+        snapshot_of(
+            2.0,
+            events=(Event(2.0, "xid", "Xid 79", 0, xid=79), Event(2.0, "xid", "Xid 79", 0, xid=79)),
+        )
     )
     given.take(snapshot_of(3.0, repeats=("nvml",)))
     assert value(read(given.page()), "gputop_gpu_xid_errors_total", xid="79") == 2.0
@@ -212,8 +257,16 @@ def test_an_address_is_read_as_people_write_it() -> None:
             assert "--listen" in str(error)
         else:
             raise AssertionError(wrong)
-    assert names_loopback("localhost:9401") and names_loopback("[::1]") and names_loopback("127.0.0.2:1")
-    assert not names_loopback("evil.example") and not names_loopback("") and not names_loopback("localhost.evil:1")
+    assert (
+        names_loopback("localhost:9401")
+        and names_loopback("[::1]")
+        and names_loopback("127.0.0.2:1")
+    )
+    assert (
+        not names_loopback("evil.example")
+        and not names_loopback("")
+        and not names_loopback("localhost.evil:1")
+    )
 
 
 @pytest.mark.slow
@@ -228,22 +281,43 @@ def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
     steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)
     many.take(snapshot_of(1.0, gpu_of(sm_source="gpm", **values), events=(event,), steps=steps))
     for page in (given.page(), many.page()):
-        done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=page,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_the_host_is_the_machine_and_not_what_the_exporters_own_limits_leave(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n")
+def test_the_host_is_the_machine_and_not_what_the_exporters_own_limits_leave(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "meminfo").write_text(
+        "MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n"
+    )
     (tmp_path / "stat").write_text("cpu  1 2\ncpu0 1\ncpu1 1\ncpu2 1\nintr 5\n")
     for process, interfaces in (("self", ("lo", "eth0")), ("1", ("lo", "ens3", "ib0"))):
         (tmp_path / process / "net").mkdir(parents=True)
         lines = "".join(f"  {name}: 1 2 3\n" for name in interfaces)
         (tmp_path / process / "net" / "dev").write_text(f"Inter-|   Receive\n face |bytes\n{lines}")
-    own = HostSample(cpu_count=0.2, mem_total_bytes=128.0 * 2**20, mem_used_bytes=1.0, net_rx_bytes_per_s=5.0)
+    own = HostSample(
+        cpu_count=0.2, mem_total_bytes=128.0 * 2**20, mem_used_bytes=1.0, net_rx_bytes_per_s=5.0
+    )
     given = replace(snapshot_of(1.0), host=own)
     host = MachineHost(str(tmp_path))(given).host
-    assert (host.cpu_count, host.mem_total_bytes, host.mem_used_bytes) == (3.0, 1000 * 1024.0, 600 * 1024.0)
-    assert host.net_rx_bytes_per_s is None and "network of its own" in host.unavailable["net_rx_bytes_per_s"]
+    assert (host.cpu_count, host.mem_total_bytes, host.mem_used_bytes) == (
+        3.0,
+        1000 * 1024.0,
+        600 * 1024.0,
+    )
+    assert (
+        host.net_rx_bytes_per_s is None
+        and "network of its own" in host.unavailable["net_rx_bytes_per_s"]
+    )
     shutil.copy(tmp_path / "self" / "net" / "dev", tmp_path / "1" / "net" / "dev")
     assert MachineHost(str(tmp_path))(given).host.net_rx_bytes_per_s == 5.0
-    assert MachineHost(str(tmp_path / "nothing"))(given).host == own, "what cannot be seen changes nothing"
+    assert MachineHost(str(tmp_path / "nothing"))(given).host == own, (
+        "what cannot be seen changes nothing"
+    )

@@ -26,7 +26,9 @@ PAGE = "a_metric 1\n" * 400
 @contextmanager
 def running(tls: ssl.SSLContext | None = None, *, local_only: bool = True) -> Iterator[int]:
     """The port of a server with a page of 4 kB."""
-    server = ScrapeServer(listen(ListenAddress("127.0.0.1", 0)), lambda: PAGE, tls, local_only=local_only)
+    server = ScrapeServer(
+        listen(ListenAddress("127.0.0.1", 0)), lambda: PAGE, tls, local_only=local_only
+    )
     server.start()
     try:
         yield server.socket.getsockname()[1]
@@ -57,7 +59,9 @@ def test_three_paths_two_methods_and_nothing_else() -> None:
             assert said(port, request).split(b" ", 2)[1] == status, request
         assert said(port, get("/metrics")).endswith(PAGE.encode())
         assert said(port, get("/metrics", method="HEAD")).endswith(b"\r\n\r\n")
-        packed = said(port, get("/metrics", "Host: localhost", "Accept-Encoding: gzip")).split(b"\r\n\r\n", 1)[1]
+        packed = said(port, get("/metrics", "Host: localhost", "Accept-Encoding: gzip")).split(
+            b"\r\n\r\n", 1
+        )[1]
         assert gzip.decompress(packed) == PAGE.encode()
 
 
@@ -71,13 +75,19 @@ def test_what_is_no_request_gets_a_status_line_and_plain_text() -> None:
         ):
             answer = said(port, request)
             head, _, body = answer.partition(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.0 4") and b"text/plain" in head and b"<" not in body, answer
+            assert head.startswith(b"HTTP/1.0 4") and b"text/plain" in head and b"<" not in body, (
+                answer
+            )
 
 
-def test_a_client_that_sits_there_is_cut_off_and_too_many_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_sits_there_is_cut_off_and_too_many_are_closed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(serving, "LONGEST_S", 0.3)
     with running() as port:
-        silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(2 * MOST_CONNECTIONS)]
+        silent = [
+            socket.create_connection(("127.0.0.1", port), 5) for _ in range(2 * MOST_CONNECTIONS)
+        ]
         silent[0].sendall(b"GET /metrics HT")
         for connection in silent:
             connection.settimeout(5.0)
@@ -129,7 +139,11 @@ def test_over_tls_only_a_client_of_the_authority_gets_in(tmp_path: Path) -> None
 
 def test_a_certificate_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing of the kind")
-    for files in ((str(tmp_path / "no.pem"), None, None), ("/nonexistent.pem", None, None), (None, "key", None)):
+    for files in (
+        (str(tmp_path / "no.pem"), None, None),
+        ("/nonexistent.pem", None, None),
+        (None, "key", None),
+    ):
         with pytest.raises(UsageError, match=r"^--tls-cert|^TLS needs"):
             context(*files)
     with pytest.raises(UsageError) as told:

@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from gputop.cli import main
 from gputop.features.export import pod_resources
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.pod_resources import METHOD, PodContainer, PodResources, ProtobufError, parse, pod_family
+from gputop.features.export.pod_resources import (
+    METHOD,
+    PodContainer,
+    PodResources,
+    ProtobufError,
+    parse,
+    pod_family,
+)
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.model.source import UsageError
 from tests.support.exported import Clock, feed, read
@@ -35,7 +42,9 @@ def field(number: int, content: bytes | str) -> bytes:
     return bytes([*head, size]) + data
 
 
-def pod(namespace: str, name: str, container: str, *devices: str, resource: str = "nvidia.com/gpu") -> bytes:
+def pod(
+    namespace: str, name: str, container: str, *devices: str, resource: str = "nvidia.com/gpu"
+) -> bytes:
     """A PodResources as kubelets send them, with the parts that nobody asks for here."""
     given = b"".join(field(2, device) for device in devices)
     topology = field(3, field(1, b"\x08\x01"))
@@ -57,7 +66,10 @@ def test_gpus_instances_and_replicas_are_told_by_their_uuid() -> None:
         "GPU-0": [PodContainer("team-a", "train-0", "main")],
         "GPU-1": [PodContainer("team-a", "train-0", "main")],
         "MIG-7": [PodContainer("team-b", "infer-0", "server")],
-        "GPU-2": [PodContainer("team-b", "infer-1", "server"), PodContainer("team-b", "infer-2", "server")],
+        "GPU-2": [
+            PodContainer("team-b", "infer-1", "server"),
+            PodContainer("team-b", "infer-2", "server"),
+        ],
     }
     assert parse(b"") == {}
     with pytest.raises(ProtobufError, match="breaks off"):
@@ -67,7 +79,11 @@ def test_gpus_instances_and_replicas_are_told_by_their_uuid() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 200))
 def test_any_answer_is_read_or_refused_in_one_line(noise: bytes, cut: int) -> None:
-    for answer in (noise, pod("n", "p", "c", "GPU-0")[:cut], pod("n", "p", "c", "GPU-0")[:cut] + noise):
+    for answer in (
+        noise,
+        pod("n", "p", "c", "GPU-0")[:cut],
+        pod("n", "p", "c", "GPU-0")[:cut] + noise,
+    ):
         try:
             parse(answer)
         except ProtobufError as error:
@@ -77,7 +93,9 @@ def test_any_answer_is_read_or_refused_in_one_line(noise: bytes, cut: int) -> No
 def test_the_pods_of_present_gpus_are_a_family_of_their_own_with_clean_labels() -> None:
     pods = {"GPU-0": [PodContainer("team-a", 'tr"ain\x1b[31m\n' + "x" * 300, "main")], "GPU-9": []}
     given_feed = feed(PageChoice(False, (partial(pod_family, lambda: pods),)))
-    given_feed.take(Snapshot(1.0, Machine("n1"), (GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=1.0),)))
+    given_feed.take(
+        Snapshot(1.0, Machine("n1"), (GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=1.0),))
+    )
     text = given_feed.page()
     assert "\x1b" not in text
     (labels,) = read(text)["gputop_pod_info"]
@@ -91,7 +109,11 @@ def test_what_cannot_be_asked_is_refused_in_one_line(
 ) -> None:
     plain = tmp_path / "plain"
     plain.touch()
-    for words in (["demo", "--pod-resources", str(plain)], ["--pod-resources", str(plain)], ["--pod-resources", "/no"]):
+    for words in (
+        ["demo", "--pod-resources", str(plain)],
+        ["--pod-resources", str(plain)],
+        ["--pod-resources", "/no"],
+    ):
         assert main(["export", "--once", *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["export", "--once", "--redact", "--pod-resources", str(plain)]) == 2
@@ -128,7 +150,9 @@ def test_an_old_answer_is_believed_no_more_and_a_failure_is_told_once(
 
     monkeypatch.setattr(pod_resources, "_listed", surprising)
     asked.ask()
-    assert "RecursionError: too deep; retrying" in said[-1], "the thread goes on after what nobody thought of"
+    assert "RecursionError: too deep; retrying" in said[-1], (
+        "the thread goes on after what nobody thought of"
+    )
 
 
 Answer = Callable[[], bytes]

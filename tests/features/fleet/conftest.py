@@ -50,7 +50,9 @@ def failing_at_times(client: Any) -> list[str]:
 
     def ask(queries: Sequence[PromQuery]) -> list[Answer | QueryError]:
         return [
-            QueryError("503, the engine failed") if failing[0] and failing[0] in query.promql else answer
+            QueryError("503, the engine failed")
+            if failing[0] and failing[0] in query.promql
+            else answer
             for query, answer in zip(queries, real(queries), strict=True)
         ]
 
@@ -86,7 +88,9 @@ def asked() -> Iterator[Callable[..., PrometheusFleet]]:
     """Makes fleets of an engine's address, at the simulation's time unless a clock is given; they are closed."""
     fleets: list[PrometheusFleet] = []
 
-    def of(url: str, clock: Callable[[], float] = lambda: STARTED, select: str = "", **address: Any) -> PrometheusFleet:
+    def of(
+        url: str, clock: Callable[[], float] = lambda: STARTED, select: str = "", **address: Any
+    ) -> PrometheusFleet:
         fleets.append(PrometheusFleet(Client(address_of(url, {}, **address)), "x", select, clock))
         return fleets[-1]
 

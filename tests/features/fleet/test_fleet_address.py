@@ -11,7 +11,13 @@ from gputop.cli import main
 from gputop.commands.config import assignment
 from gputop.config import ConfigError, Settings, load
 from gputop.features.fleet import queries
-from gputop.features.fleet.address import address_of, checked_select, cluster_of, expanded, is_ssh_host
+from gputop.features.fleet.address import (
+    address_of,
+    checked_select,
+    cluster_of,
+    expanded,
+    is_ssh_host,
+)
 from gputop.features.fleet.last_hour import hour_questions
 from gputop.model.fleet_settings import hosts_of
 from gputop.model.source import UsageError
@@ -25,13 +31,17 @@ TWO = {**ONE, "test": {"url": "https://test.example"}}
     ("http://", "must be http://"), ("http://user:secret@x", "no user or password in the URL"),
     ("http://x/?q=1", "no \\?"), ("http://x:99999", "not a URL"), ("http://[::1", "not a URL"),
 ])  # fmt: skip
-def test_an_address_that_cannot_be_is_refused_and_not_repeated_with_its_password(url: str, says: str) -> None:
+def test_an_address_that_cannot_be_is_refused_and_not_repeated_with_its_password(
+    url: str, says: str
+) -> None:
     with pytest.raises(UsageError, match=says) as error:
         address_of(url, {})
     assert "secret" not in str(error.value)
 
 
-def test_secrets_go_over_https_or_to_this_machine_and_come_from_private_files(tmp_path: Path) -> None:
+def test_secrets_go_over_https_or_to_this_machine_and_come_from_private_files(
+    tmp_path: Path,
+) -> None:
     token = tmp_path / "token"
     token.write_text("abc\n")
     environ = {"GPUTOP_PROM_TOKEN_FILE": str(token)}
@@ -44,7 +54,10 @@ def test_secrets_go_over_https_or_to_this_machine_and_come_from_private_files(tm
     for path, says in ((token, "line 1"), (tmp_path / "none", "cannot read")):
         with pytest.raises(UsageError, match=says):
             address_of("https://x", {}, header_file=str(path))
-    assert address_of(None, {"GPUTOP_PROM_URL": "http://x/prometheus/api/v1/query"}).url == "http://x/prometheus"
+    assert (
+        address_of(None, {"GPUTOP_PROM_URL": "http://x/prometheus/api/v1/query"}).url
+        == "http://x/prometheus"
+    )
 
 
 def test_a_clusters_token_goes_to_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +72,9 @@ def test_a_clusters_token_goes_to_it_alone(tmp_path: Path, monkeypatch: pytest.M
     assert own.headers == {"Authorization": "Bearer prod-token"}
 
 
-@pytest.mark.parametrize("text", ["up", 'a="b"} or up{', "a=b", 'a="b" c="d"', '"a"="b"', 'a="b\n"', "{"])
+@pytest.mark.parametrize(
+    "text", ["up", 'a="b"} or up{', "a=b", 'a="b" c="d"', '"a"="b"', 'a="b\n"', "{"]
+)
 def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--select takes label matchers"):
         checked_select(text)
@@ -69,7 +84,8 @@ def test_a_selector_reaches_every_name() -> None:
     assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
     select = 'c="a"'
     known, own = (
-        queries.FleetSchema((name,), {name: ("instance", "gpu")}, select=select) for name in ("legacy", "gputop")
+        queries.FleetSchema((name,), {name: ("instance", "gpu")}, select=select)
+        for name in ("legacy", "gputop")
     )
     for text in (
         queries.identities(own), queries.removed(own), queries.names(select), queries.names(select, is_past=True),
@@ -107,7 +123,11 @@ def test_what_is_no_host_is_refused_at_once_in_one_line(word: str) -> None:
 def test_the_named_cluster_is_asked_or_the_only_one_and_an_address_goes_before_it() -> None:
     assert cluster_of(TWO, "test", None, {}) == ("test", TWO["test"])
     assert cluster_of(ONE, None, None, {}) == ("prod", ONE["prod"])
-    for clusters, url, environ in ((ONE, "http://x", {}), (ONE, None, {"GPUTOP_PROM_URL": "http://x"}), ({}, None, {})):
+    for clusters, url, environ in (
+        (ONE, "http://x", {}),
+        (ONE, None, {"GPUTOP_PROM_URL": "http://x"}),
+        ({}, None, {}),
+    ):
         assert cluster_of(clusters, None, url, environ) is None  # type: ignore[arg-type]
 
 
@@ -118,7 +138,9 @@ def test_the_named_cluster_is_asked_or_the_only_one_and_an_address_goes_before_i
     ({}, "x", None, "it has none"),
     (ONE, "prod", "http://x", "give one of them"),
 ])  # fmt: skip
-def test_a_cluster_that_is_not_there_is_one_line(clusters: Any, name: str | None, url: str | None, says: str) -> None:
+def test_a_cluster_that_is_not_there_is_one_line(
+    clusters: Any, name: str | None, url: str | None, says: str
+) -> None:
     with pytest.raises(UsageError) as error:
         cluster_of(clusters, name, url, {})
     assert says in str(error.value) and "\n" not in str(error.value)
@@ -160,12 +182,18 @@ def test_the_check_names_a_wrong_field_and_knows_the_keys_of_the_fleets_screen(
     ("[fleet.lab]\nhosts = ['a']\nurl = 'https://x'", "url belongs to a Prometheus"),
     ("[fleet.'a b']\nurl = 'https://x'", "a cluster's name"),
 ])  # fmt: skip
-def test_a_table_that_cannot_be_is_refused_without_its_secrets(tmp_path: Path, table: str, says: str) -> None:
+def test_a_table_that_cannot_be_is_refused_without_its_secrets(
+    tmp_path: Path, table: str, says: str
+) -> None:
     path = tmp_path / "config.toml"
     path.write_text(table)
     with pytest.raises(ConfigError) as error:
         load(str(path), {}, {})
-    assert says in str(error.value) and "secret" not in str(error.value) and "\n" not in str(error.value)
+    assert (
+        says in str(error.value)
+        and "secret" not in str(error.value)
+        and "\n" not in str(error.value)
+    )
 
 
 def test_a_table_is_printed_as_it_was_written_but_for_where_its_secrets_are(tmp_path: Path) -> None:
@@ -173,6 +201,12 @@ def test_a_table_is_printed_as_it_was_written_but_for_where_its_secrets_are(tmp_
     path.write_text('[fleet.lab]\nhosts = ["box1", "gpu[01-08]"]\nssh_config = "/f"\n')
     settings, _ = load(str(path), {}, {})
     assert hosts_of(settings.fleet["lab"]) == ("box1", "gpu[01-08]")
-    assert assignment("fleet", settings.fleet) == path.read_text() and assignment("fleet", Settings().fleet) == ""
-    text = assignment("fleet", {"prod": {"url": "https://x", "header_file": "/home/me/h", "token_file": "/home/me/t"}})
+    assert (
+        assignment("fleet", settings.fleet) == path.read_text()
+        and assignment("fleet", Settings().fleet) == ""
+    )
+    text = assignment(
+        "fleet",
+        {"prod": {"url": "https://x", "header_file": "/home/me/h", "token_file": "/home/me/t"}},
+    )
     assert text.startswith('[fleet.prod]\nurl = "https://x"\n') and "/home/me" not in text

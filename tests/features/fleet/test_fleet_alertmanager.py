@@ -27,8 +27,16 @@ from tests.support.exported import feed, gpu_of, snapshot_of
 from tests.support.prom_servers import Engine
 
 _ABSENT = [reason for name in ("prometheus", ALERTMANAGER) if (reason := missing(name))]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_ABSENT), reason=" and ".join(_ABSENT) or "they are here")]
-OWN_LABELS = {"namespace": "gputop", "pod": "gputop-export-x7x", "container": "gputop", "endpoint": "metrics"}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(_ABSENT), reason=" and ".join(_ABSENT) or "they are here"),
+]
+OWN_LABELS = {
+    "namespace": "gputop",
+    "pod": "gputop-export-x7x",
+    "container": "gputop",
+    "endpoint": "metrics",
+}
 """What Prometheus' operator adds to everything that it scrapes: the exporter's own pod."""
 
 
@@ -40,7 +48,10 @@ class Nodes:
         self.told: list[dict[str, Any]] = []
         self.lock = threading.Lock()
         pods = {"GPU-n2": [PodContainer("team-a", "train-0", "main")]}
-        self._feeds = {"/n1": feed(), "/n2": feed(PageChoice(False, (partial(pod_family, lambda: pods),)))}
+        self._feeds = {
+            "/n1": feed(),
+            "/n2": feed(PageChoice(False, (partial(pod_family, lambda: pods),))),
+        }
 
     def page(self, path: str) -> str:
         with self.lock:
@@ -53,7 +64,9 @@ class Nodes:
             given.take(snapshot_of(time.time(), own, processes=processes))
             return given.page()
 
-    def until(self, is_there: Callable[[dict[str, Any]], bool], within_s: float = 120.0) -> dict[str, Any]:
+    def until(
+        self, is_there: Callable[[dict[str, Any]], bool], within_s: float = 120.0
+    ) -> dict[str, Any]:
         """The first notification of that kind."""
         deadline = time.monotonic() + within_s
         while True:
@@ -100,9 +113,15 @@ def _operator_job(monitor: str, port: int) -> dict[str, Any]:
     """The scrape job that the operator makes of the deployed ServiceMonitor, for one pod on node n2."""
     yaml = pytest.importorskip("yaml")
     endpoint = yaml.safe_load(monitor)["spec"]["endpoints"][0]
-    names = {"sourceLabels": "source_labels", "targetLabel": "target_label", "replacement": "replacement"}
+    names = {
+        "sourceLabels": "source_labels",
+        "targetLabel": "target_label",
+        "replacement": "replacement",
+    }
     relabel = [{"target_label": name, "replacement": value} for name, value in OWN_LABELS.items()]
-    relabel += [{names[key]: value for key, value in row.items()} for row in endpoint["relabelings"]]
+    relabel += [
+        {names[key]: value for key, value in row.items()} for row in endpoint["relabelings"]
+    ]
     target = {"targets": [f"127.0.0.1:{port}"], "labels": {"__meta_kubernetes_pod_node_name": "n2"}}
     return {
         "job_name": "serviceMonitor/gputop/gputop-export/0", "honor_labels": endpoint.get("honorLabels", False),
@@ -121,7 +140,9 @@ def _quicker(text: str) -> str:
     return text
 
 
-def test_an_error_on_a_node_reaches_whoever_is_called_with_host_job_user_and_pod(tmp_path: Path) -> None:
+def test_an_error_on_a_node_reaches_whoever_is_called_with_host_job_user_and_pod(
+    tmp_path: Path,
+) -> None:
     yaml = pytest.importorskip("yaml")
     made = tmp_path / "made"
     assert main(["fleet", "deploy", str(made)]) == 0
@@ -133,14 +154,22 @@ def test_an_error_on_a_node_reaches_whoever_is_called_with_host_job_user_and_pod
             receiver["webhook_configs"] = [{"url": f"http://127.0.0.1:{port}/hook"}]
         alerts = stack.enter_context(alertmanager(tmp_path / "am", yaml.safe_dump(routes)))
         config = yaml.safe_load(_quicker((made / "prometheus/prometheus.yml").read_text()))
-        config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{alerts}"]
+        config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [
+            f"127.0.0.1:{alerts}"
+        ]
         own = config["scrape_configs"][0]
         own["metrics_path"] = "/n1"
-        own["static_configs"] = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": "n1:9401"}}]
-        config["scrape_configs"].append(_operator_job((made / "kubernetes/servicemonitor.yaml").read_text(), port))
+        own["static_configs"] = [
+            {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": "n1:9401"}}
+        ]
+        config["scrape_configs"].append(
+            _operator_job((made / "kubernetes/servicemonitor.yaml").read_text(), port)
+        )
         engine = tmp_path / "prometheus"
         engine.mkdir()
-        (engine / "gputop.rules.yml").write_text(_quicker((made / "prometheus/gputop.rules.yml").read_text()))
+        (engine / "gputop.rules.yml").write_text(
+            _quicker((made / "prometheus/gputop.rules.yml").read_text())
+        )
         url = stack.enter_context(prometheus(engine, config=yaml.safe_dump(config)))
         asked = Engine("prometheus", int(url.rpartition(":")[2]))
         asked.until("count(gputop:gpu:owner) >= 2")
@@ -155,7 +184,13 @@ def test_an_error_on_a_node_reaches_whoever_is_called_with_host_job_user_and_pod
         told = [nodes.until(about(host)) for host in ("n1", "n2")]
         assert {one["receiver"] for one in told} == {"on-call"}
         (first,), (second,) = (one["alerts"] for one in told)
-        slurm = {"hostname": "n1", "gpu": "0", "job_id": "77", "user": "ada", "severity": "critical"}
+        slurm = {
+            "hostname": "n1",
+            "gpu": "0",
+            "job_id": "77",
+            "user": "ada",
+            "severity": "critical",
+        }
         pod = {"hostname": "n2", "gpu": "0", "k8s_namespace": "team-a", "k8s_pod": "train-0"}
         assert first["labels"].items() >= slurm.items() and second["labels"].items() >= pod.items()
         assert "n1 GPU 0" in first["annotations"]["summary"] and first["annotations"]["action"]
@@ -180,7 +215,9 @@ def _labels(url: str) -> list[str]:
 def _down(port: int, host: str) -> None:
     alert = [{"labels": {"alertname": "GpuExporterDown", "hostname": host, "severity": "critical"}}]
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/api/v2/alerts", json.dumps(alert).encode(), {"Content-Type": "application/json"}
+        f"http://127.0.0.1:{port}/api/v2/alerts",
+        json.dumps(alert).encode(),
+        {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=30):
         pass

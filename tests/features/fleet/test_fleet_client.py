@@ -22,7 +22,14 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError, labels_of
+from gputop.features.fleet.engine import (
+    MOST_AT_ONCE,
+    Answer,
+    Client,
+    PromQuery,
+    QueryError,
+    labels_of,
+)
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_run import moment_of
@@ -46,7 +53,12 @@ MIMIR_LIMIT = (
     "(err-mimir-max-series-per-query). To adjust the related per-tenant limit, configure "
     "-querier.max-fetched-series-per-query, or contact your service administrator."
 )
-DEEP = b'{"status":"success","data":{"resultType":"%s","result":' + b"[" * 500_000 + b"]" * 500_000 + b"}}"
+DEEP = (
+    b'{"status":"success","data":{"resultType":"%s","result":'
+    + b"[" * 500_000
+    + b"]" * 500_000
+    + b"}}"
+)
 REFUSALS = [
     ((401, {}, b"no"), "401, not allowed: give a token"), ((403, {}, b""), "403, not allowed"),
     ((404, {}, b"page not found"), "404, no Prometheus under this path"),
@@ -110,7 +122,11 @@ def _slow(begun: bytes) -> Iterator[tuple[str, list[socket.socket]]]:
 def _changed(answer: Any, change: Callable[[Any], Any]) -> Any:
     """A packed answer with other data."""
     status, headers, body = answer
-    return status, headers, gzip.compress(json.dumps(change(json.loads(gzip.decompress(body)))).encode())
+    return (
+        status,
+        headers,
+        gzip.compress(json.dumps(change(json.loads(gzip.decompress(body)))).encode()),
+    )
 
 
 def _frames(fleet: PrometheusFleet, times: int = 5) -> FleetFrame:
@@ -118,7 +134,9 @@ def _frames(fleet: PrometheusFleet, times: int = 5) -> FleetFrame:
     return [fleet_frame(fleet.ask()) for _ in range(times)][-1]
 
 
-@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
+@pytest.mark.parametrize(
+    "begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"]
+)
 def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes) -> None:
     with _slow(begun) as (url, _):
         client = Client(address_of(url, {}), 0.6)
@@ -128,13 +146,18 @@ def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes) ->
     assert str(error) == f"{url}: no answer within 1 s" and time.monotonic() - asked_at < 30.0
 
 
-def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_in_that_refresh() -> None:
+def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_in_that_refresh() -> (
+    None
+):
     with _slow(b"") as (url, opened):
         client = Client(address_of(url, {}), 0.6)
         for _ in range(2):
             before = len(opened)
             client.begin()
-            errors = [*client.ask([PromQuery(f"up{i}") for i in range(9)]), *client.ask([PromQuery("more")])]
+            errors = [
+                *client.ask([PromQuery(f"up{i}") for i in range(9)]),
+                *client.ask([PromQuery("more")]),
+            ]
             assert {str(error) for error in errors} == {f"{url}: no answer within 1 s"}
             assert 1 <= len(opened) - before <= MOST_AT_ONCE
         client.close()
@@ -179,7 +202,10 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
     (answer,) = client.ask([PromQuery("up", 12.0)])
     client.close()
     assert isinstance(answer, Answer)
-    assert labels_of(answer.rows[0].metric) == {"a": "b"} and answer.rows[0].value == (STARTED, "1.5")
+    assert labels_of(answer.rows[0].metric) == {"a": "b"} and answer.rows[0].value == (
+        STARTED,
+        "1.5",
+    )
     path, form, headers = engine.asked[0]
     assert path == "/api/v1/query" and form["time"] == ["12.000"] and form["timeout"] == ["9s"]
     assert headers["Authorization"] == "Bearer s3cret" and headers["X-Scope-OrgID"] == "team"
@@ -188,7 +214,9 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
     assert "s3cret" not in repr(address_of(engine.url, {}, header_file=str(secret)))
 
 
-def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: ScriptedEngine, asked: Asked) -> None:
+def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(
+    engine: ScriptedEngine, asked: Asked
+) -> None:
     engine.answer = answers(SimulatedFleet(3), skew_s=7200.0)
     read = asked(engine.url).ask()
     assert "7200 s ahead of this machine's" in " ".join(read.problems)
@@ -205,7 +233,10 @@ def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_b
     frame = fleet_frame(asked(engine.url).ask())
     wanted, found = (
         {(gpu.read.host, gpu.read.gpu): gpu.state for gpu in of.gpus if gpu.read.names in names_of}
-        for of, names_of in ((fleet_frame(simulated.ask(STARTED)), ("4.9", "legacy")), (frame, ("legacy",)))
+        for of, names_of in (
+            (fleet_frame(simulated.ask(STARTED)), ("4.9", "legacy")),
+            (frame, ("legacy",)),
+        )
     )
     known = {gpu: state for gpu, state in wanted.items() if state not in ("down", "idle_allocated")}
     assert known.items() <= found.items() and known
@@ -239,14 +270,18 @@ def test_a_gpu_that_vanishes_from_a_host_that_answers_is_lost_and_known_for_a_da
     lost.add(("node-001", "3"))
     frame = _frames(fleet)
     assert not frame.read.down and len(frame.read.gpus) == 16
-    assert [(gpu.read.host, gpu.read.gpu) for gpu in frame.gpus if gpu.state == "lost"] == [("node-001", "3")]
+    assert [(gpu.read.host, gpu.read.gpu) for gpu in frame.gpus if gpu.state == "lost"] == [
+        ("node-001", "3")
+    ]
     for later_s, n in ((86000.0, 1), (500.0, 0)):
         now[0] += later_s
         frame = _frames(fleet)
         assert (frame.counts["lost"], len(frame.read.gpus)) == (n, 15 + n)
 
 
-@pytest.mark.parametrize("said", [{"isPartial": True}, {"warnings": [THANOS_DOWN], "infos": ["a counter?"]}])
+@pytest.mark.parametrize(
+    "said", [{"isPartial": True}, {"warnings": [THANOS_DOWN], "infos": ["a counter?"]}]
+)
 def test_by_an_answer_that_the_engine_calls_partial_no_gpu_is_lost(
     engine: ScriptedEngine, asked: Asked, said: dict[str, Any]
 ) -> None:
@@ -297,18 +332,29 @@ def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_tha
         fleet.ask()
         rounds.append(" ".join(form["query"][0] for _, form, _ in engine.asked[before:]))
         assert len(engine.asked) - before <= 9, "and one look at the index"
-    always = ("avg_over_time(DCGM_FI_DEV_GPU_UTIL", "avg_over_time(DCGM_FI_PROF_SM_ACTIVE", "max_over_time(up")
+    always = (
+        "avg_over_time(DCGM_FI_DEV_GPU_UTIL",
+        "avg_over_time(DCGM_FI_PROF_SM_ACTIVE",
+        "max_over_time(up",
+    )
     assert all(word in text for text in rounds for word in always)
     for word in ("last_over_time(DCGM_FI_DEV_POWER_USAGE", "last_over_time(DCGM_FI_DEV_FB_USED", "quantile_over_time",
                  "timestamp("):  # fmt: skip
         there = [word in text for text in rounds]
         assert there[0] and there[1] != there[2] and there[1:3] == there[3:5], word
     assert ["modelName" in text for text in rounds] == [True, True, False, False, True]
-    assert ["offset 24h" in text for text in rounds] == [False, True, False, False, False], "after the first picture"
+    assert ["offset 24h" in text for text in rounds] == [False, True, False, False, False], (
+        "after the first picture"
+    )
 
 
 def test_whatever_an_answer_does_the_thread_shows_it_and_asks_again(engine: ScriptedEngine) -> None:
-    bad: list[Exception | None] = [RecursionError("too deep"), OverflowError("too much"), KeyError("x"), None]
+    bad: list[Exception | None] = [
+        RecursionError("too deep"),
+        OverflowError("too much"),
+        KeyError("x"),
+        None,
+    ]
 
     class Surprising(PrometheusFleet):
         interval_s = 0.01
@@ -324,7 +370,11 @@ def test_whatever_an_answer_does_the_thread_shows_it_and_asks_again(engine: Scri
     engine.answer = answers(SimulatedFleet(2))
     watch = FleetWatch(Surprising(Client(address_of(engine.url, {})), "x", "", lambda: STARTED))
     seen: list[str] = []
-    watch.start(lambda: seen.append(str(watch.shown.error).partition(" (")[0].removeprefix("internal error: ")))
+    watch.start(
+        lambda: seen.append(
+            str(watch.shown.error).partition(" (")[0].removeprefix("internal error: ")
+        )
+    )
     watch.see((), "node-001")
     deadline = time.monotonic() + 60.0
     while "ZeroDivisionError: in the history" not in seen or len(engine.asked) < 30:
@@ -344,10 +394,14 @@ def test_a_value_that_cannot_be_is_not_measured_and_the_screen_draws_the_rest(
         data["data"]["result"][0]["value"][1] = value
         return data
 
-    engine.answer = lambda query: _changed(good(query), spoiled) if "avg_over_time" in query else good(query)
+    engine.answer = lambda query: (
+        _changed(good(query), spoiled) if "avg_over_time" in query else good(query)
+    )
     frame = fleet_frame(asked(engine.url).ask())
     odd = next(gpu for gpu in frame.gpus if (gpu.read.host, gpu.read.gpu) == ("node-001", "0"))
-    assert odd.read.util_pct is None and odd.read.sm_active_pct is None and odd.state == "unmeasured"
+    assert (
+        odd.read.util_pct is None and odd.read.sm_active_pct is None and odd.state == "unmeasured"
+    )
     assert sum(gpu.read.util_pct is not None for gpu in frame.gpus) == 23
     for panel in ("hosts", "jobs", "host"):
         assert len(fleet_screen(frame, FleetView(panel=panel, host="node-001"), 120, 36).rows) == 36

@@ -29,7 +29,9 @@ STEP_S = 60.0
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if reason := missing(request.param):
         pytest.skip(reason)
-    with engine_with(request.param, tmp_path_factory.mktemp("engine"), past(FLEET, STARTED, 3900.0, STEP_S)) as found:
+    with engine_with(
+        request.param, tmp_path_factory.mktemp("engine"), past(FLEET, STARTED, 3900.0, STEP_S)
+    ) as found:
         yield found
 
 
@@ -40,12 +42,19 @@ def test_what_was_planted_is_found_now_and_half_an_hour_ago(url: str) -> None:
     frame, wanted = (fleet_frame(of.ask(STARTED)) for of in (fleet, FLEET))
     assert frame.counts == wanted.counts and set(frame.read.down) == set(wanted.read.down)
     assert {(one.host, one.gpu, one.kind) for one in frame.stragglers} == planted(FLEET)
-    assert set(frame.read.names) == {"gputop", "4.9", "legacy"} and frame.problems == wanted.problems
+    assert (
+        set(frame.read.names) == {"gputop", "4.9", "legacy"} and frame.problems == wanted.problems
+    )
     names = ("gputop_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO")
-    by_hand = (" + ".join(f"sum(count by (instance, gpu) ({name}))" for name in names), "count(up == 0)")
+    by_hand = (
+        " + ".join(f"sum(count by (instance, gpu) ({name}))" for name in names),
+        "count(up == 0)",
+    )
     answers = client.ask([PromQuery(text, STARTED) for text in by_hand])
     numbers = [
-        float(answer.rows[0].value[1]) for answer in answers if isinstance(answer, Answer) and answer.rows[0].value
+        float(answer.rows[0].value[1])
+        for answer in answers
+        if isinstance(answer, Answer) and answer.rows[0].value
     ]
     down = sum(one.kind == "down" for one in frame.read.down.values())
     assert numbers == [frame.total - frame.counts["lost"], down]
@@ -62,7 +71,9 @@ def test_what_was_planted_is_found_now_and_half_an_hour_ago(url: str) -> None:
 
 
 def test_a_selector_keeps_what_it_selects(url: str) -> None:
-    fleet = PrometheusFleet(Client(address_of(url, {})), url, 'instance=~"node-02.:9400"', lambda: STARTED)
+    fleet = PrometheusFleet(
+        Client(address_of(url, {})), url, 'instance=~"node-02.:9400"', lambda: STARTED
+    )
     frame = fleet_frame(fleet.ask(STARTED))
     fleet.close()
     assert {host.name for host in frame.hosts} == {f"node-02{i}" for i in range(10)}

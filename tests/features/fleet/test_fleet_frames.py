@@ -35,7 +35,13 @@ from tests.features.fleet.conftest import planted
 
 GIB = 2.0**30
 BUSY = GpuReading(
-    "a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, mem_used_bytes=60 * GIB, job=JobName("job", "1")
+    "a",
+    "0",
+    util_pct=98.0,
+    sm_active_pct=90.0,
+    power_w=600.0,
+    mem_used_bytes=60 * GIB,
+    job=JobName("job", "1"),
 )
 
 
@@ -66,19 +72,28 @@ SMALL = {"mem_used_bytes": GIB / 2}
 def test_a_gpu_has_the_first_state_that_holds(change: dict[str, object], wanted: str) -> None:
     gpu = replace(BUSY, **change)
     assert state_of(gpu) == tuple(wanted.split())
-    assert state_of(gpu, down="down") == ("down", "up") and state_of(gpu, down="late") == ("late", "up")
+    assert state_of(gpu, down="down") == ("down", "up") and state_of(gpu, down="late") == (
+        "late",
+        "up",
+    )
     assert state_of(replace(gpu, is_lost=True)) == ("lost", "up")
 
 
 def _job(*sm: float, util: float = 97.0, **more: object) -> list[GpuReading]:
-    return [replace(BUSY, gpu=str(i), util_pct=util, sm_active_pct=value, **more) for i, value in enumerate(sm)]
+    return [
+        replace(BUSY, gpu=str(i), util_pct=util, sm_active_pct=value, **more)
+        for i, value in enumerate(sm)
+    ]
 
 
 def _with(members: list[GpuReading], place: int, **change: object) -> list[GpuReading]:
     return [replace(gpu, **change) if i == place else gpu for i, gpu in enumerate(members)]
 
 
-POWERED = [replace(gpu, sm_active_pct=None, power_w=400.0 + i) for i, gpu in enumerate(_job(0.0, 0.0, 0.0, 0.0))]
+POWERED = [
+    replace(gpu, sm_active_pct=None, power_w=400.0 + i)
+    for i, gpu in enumerate(_job(0.0, 0.0, 0.0, 0.0))
+]
 STEPS = _with(_job(62.0, 61.0, 63.0, 94.0, step_s=1.0), 1, step_s=1.1)
 WAITED = _with([replace(gpu, step_wait_s=0.3) for gpu in STEPS], 2, step_wait_s=0.02)
 
@@ -100,7 +115,9 @@ WAITED = _with([replace(gpu, step_wait_s=0.3) for gpu in STEPS], 2, step_wait_s=
     (_job(60.0, 60.0, 90.0, util=70.0), None),
     ([replace(gpu, job=JobName("job", gpu.gpu)) for gpu in _job(62.0, 61.0, 63.0, 94.0)], None),
 ])  # fmt: skip
-def test_the_straggler_of_a_job_does_more_starves_or_steps_later(members: list[GpuReading], late: Any) -> None:
+def test_the_straggler_of_a_job_does_more_starves_or_steps_later(
+    members: list[GpuReading], late: Any
+) -> None:
     found = [(one.gpu, one.kind, one.by, one.value, one.median) for one in stragglers(members)]
     assert found == ([] if late is None else [late])
 
@@ -116,22 +133,30 @@ def test_every_planted_straggler_is_found_and_none_beside_them(seed: int) -> Non
 def test_counts_are_gpus_and_a_host_that_is_down_counts_those_it_had(frame: FleetFrame) -> None:
     assert sum(frame.counts.values()) == 1000
     for kind in ("down", "late"):
-        assert frame.counts[kind] == 8 * sum(one.kind == kind for one in frame.read.down.values()) > 0  # type: ignore[index]
+        assert (
+            frame.counts[kind] == 8 * sum(one.kind == kind for one in frame.read.down.values()) > 0
+        )  # type: ignore[index]
     assert all(frame.counts.values()), "the demo shows every state that there is"
 
 
-def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_utilisation(frame: FleetFrame) -> None:
+def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_utilisation(
+    frame: FleetFrame,
+) -> None:
     assert frame.read.hour.lost is not None
     by_job = {lost.job for lost in frame.read.hour.lost}
     assert {row.job for row in frame.waste} == by_job
     total = sum(row.gpu_h for row in frame.waste)
     assert (
-        total == pytest.approx(frame.not_work_gpu_h) == pytest.approx(sum(lost.gpu_h for lost in frame.read.hour.lost))
+        total
+        == pytest.approx(frame.not_work_gpu_h)
+        == pytest.approx(sum(lost.gpu_h for lost in frame.read.hour.lost))
     )
     starved = next(row for row in frame.waste if row.state == "starved")
     job = next(job for job in SimulatedFleet(125).jobs if job.name == starved.job)
     hours = min(1.0, job.begun_s / 3600.0)
-    assert starved.gpu_h == pytest.approx(job.hosts * 8 * hours * (1 - job.fate.util / 100), rel=0.02)
+    assert starved.gpu_h == pytest.approx(
+        job.hosts * 8 * hours * (1 - job.fate.util / 100), rel=0.02
+    )
 
 
 def test_the_worst_come_first_and_a_straggler_before_those_who_wait(frame: FleetFrame) -> None:
@@ -163,12 +188,22 @@ def test_json_and_csv_have_every_gpu_null_where_nothing_was_measured(frame: Flee
 
 def test_numbers_have_four_digits_what_is_no_number_is_null_and_a_label_is_no_formula() -> None:
     odd = replace(
-        BUSY, host="=1+1", job=JobName('@SUM("a")'), util_pct=97.123456, sm_active_pct=None, power_w=float("nan")
+        BUSY,
+        host="=1+1",
+        job=JobName('@SUM("a")'),
+        util_pct=97.123456,
+        sm_active_pct=None,
+        power_w=float("nan"),
     )
     frame = fleet_frame(FleetReading(1.23456, "x", (odd,)))
     data, (row,) = fleet_data(frame), csv.DictReader(io.StringIO(fleet_csv(frame)))
     (gpu,) = data["hosts"][0]["gpus"]
-    assert (data["t"], gpu["util_pct"], gpu["power_w"], gpu["gap_pct"]) == (1.2346, 97.1235, None, None)
+    assert (data["t"], gpu["util_pct"], gpu["power_w"], gpu["gap_pct"]) == (
+        1.2346,
+        97.1235,
+        None,
+        None,
+    )
     assert (row["t"], row["util_pct"], row["power_w"]) == ("1.2346", "97.1235", "")
     assert row["host"] == "'=1+1" and row["job"].startswith("'@")
     assert (frame.hosts[0].gap_pct, frame.hosts[0].waste_gpu_h, frame.not_work_gpu_h) == (None,) * 3
@@ -177,10 +212,20 @@ def test_numbers_have_four_digits_what_is_no_number_is_null_and_a_label_is_no_fo
 def test_a_host_that_is_down_says_for_how_long_and_loses_nothing_of_its_hour() -> None:
     lost = (Lost("a", "0", JobName("job", "1"), "ml", "busy_not_working", 0.5),)
     frame = fleet_frame(
-        FleetReading(1.0, "x", (BUSY,), {"a": Down(240.0, "no answer"), "b": Down(None, "x")}, hour=LastHour(lost))
+        FleetReading(
+            1.0,
+            "x",
+            (BUSY,),
+            {"a": Down(240.0, "no answer"), "b": Down(None, "x")},
+            hour=LastHour(lost),
+        )
     )
     a, b = frame.hosts
-    assert a.verdict.text == "down 4 min: no answer" and a.waste_gpu_h == 0.5 and a.gpus[0].state == "down"
+    assert (
+        a.verdict.text == "down 4 min: no answer"
+        and a.waste_gpu_h == 0.5
+        and a.gpus[0].state == "down"
+    )
     assert b.gpus == () and frame.counts["down"] == 1
 
 
@@ -195,10 +240,13 @@ def test_the_demo_runs_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
 def test_steps_and_waits_of_a_gpu_are_read_from_two_series_that_say_which_they_are() -> None:
     known = FleetSchema({}, {"gputop": ("host", "gpu", "uuid")})
     asked = node_facts(known)
-    assert asked.count("gputop_step_seconds_") == 2 and asked.count("gputop_step_wait_seconds_") == 2
+    assert (
+        asked.count("gputop_step_seconds_") == 2 and asked.count("gputop_step_wait_seconds_") == 2
+    )
     labels = {"host": "a", "gpu": "0", "uuid": "GPU-0"}
     rows = [
-        (fact_labels({**labels, DIALECT_LABEL: mark}, known), value) for mark, value in ((STEP, 1.0), (STEP_WAIT, 0.3))
+        (fact_labels({**labels, DIALECT_LABEL: mark}, known), value)
+        for mark, value in ((STEP, 1.0), (STEP_WAIT, 0.3))
     ]
     (one,) = series_facts(rows).values()
     assert (one.step_s, one.step_wait_s) == (1.0, 0.3)
@@ -207,14 +255,22 @@ def test_steps_and_waits_of_a_gpu_are_read_from_two_series_that_say_which_they_a
 
 
 def test_a_new_hour_reaches_hosts_that_are_as_before() -> None:
-    read = FleetReading(1.0, "", [], {}, shares=[HostShare("a", JobName("slurm", "8"), "u", {"starved": 8})])
+    read = FleetReading(
+        1.0, "", [], {}, shares=[HostShare("a", JobName("slurm", "8"), "u", {"starved": 8})]
+    )
     hour = LastHour([Lost("a", "", JobName("slurm", "8"), "u", "starved", 2.0)])
     assert fleet_frame(with_hour(read, hour), fleet_frame(read)).hosts[0].waste_gpu_h == 2.0
 
 
 def test_a_straggler_that_is_alone_on_its_host_is_named_by_its_number() -> None:
     gpus = [
-        GpuReading(f"h{i}", "3", util_pct=98.0, sm_active_pct=95.0 if i == 0 else 40.0, job=JobName("slurm", "8"))
+        GpuReading(
+            f"h{i}",
+            "3",
+            util_pct=98.0,
+            sm_active_pct=95.0 if i == 0 else 40.0,
+            job=JobName("slurm", "8"),
+        )
         for i in range(8)
     ]
     assert [late.where for late in stragglers(gpus)] == ["h0 GPU 3"]
@@ -223,5 +279,8 @@ def test_a_straggler_that_is_alone_on_its_host_is_named_by_its_number() -> None:
 def test_all_hosts_of_a_straggling_kubernetes_job_are_looked_at() -> None:
     hosts = RecordedHosts(Any)
     hosts._alerts = (FiringAlert("GpuStragglerSlow", "warning", "n0", {}),)
-    hosts.shares = [HostShare(f"n{i}", JobName("pod", f"ns/train-worker-{i}"), "ns", {"working": 8}) for i in range(2)]
+    hosts.shares = [
+        HostShare(f"n{i}", JobName("pod", f"ns/train-worker-{i}"), "ns", {"working": 8})
+        for i in range(2)
+    ]
     assert hosts.of_straggling_jobs() == ["n0", "n1"]

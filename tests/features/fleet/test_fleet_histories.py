@@ -17,7 +17,10 @@ from gputop.features.fleet.questions import QUESTIONS
 from tests.features.fleet.conftest import counted, failing_at_times
 from tests.support.engines import backfill, missing, prometheus
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus"),
+]
 END = 1_763_000_100.0
 STEP_S = 15.0
 Series = dict[str, Callable[[float], float | None]]
@@ -40,13 +43,21 @@ def lines(series: Series, span_s: float, step_s: float = STEP_S) -> Iterator[str
 def own(host: str, gpu: int, until: float = 0.0, **more: float) -> Series:
     """A GPU under gputop's names that works until so many seconds before the end."""
     labels = f'gpu="{gpu}",uuid="GPU-{host}-{gpu}",instance="{host}:9401",job="gputop"'
-    values = {"gputop_gpu_utilization_ratio": 0.98, "gputop_gpu_sm_active_ratio": 0.9, "gputop_gpu_power_watts": 600.0}
+    values = {
+        "gputop_gpu_utilization_ratio": 0.98,
+        "gputop_gpu_sm_active_ratio": 0.9,
+        "gputop_gpu_power_watts": 600.0,
+    }
     found: Series = {
         f"{name}{{{labels}}}": (lambda back, value=value: value if back >= until else None)  # type: ignore[misc]
         for name, value in {**values, **more}.items()
     }
-    found[f'gputop_gpu_state{{{labels},state="working"}}'] = lambda back: 1.0 if back >= until else None
-    found[f'gputop_gpu_state_seconds_total{{{labels},state="working"}}'] = lambda back: 9000.0 - max(back, until)
+    found[f'gputop_gpu_state{{{labels},state="working"}}'] = lambda back: (
+        1.0 if back >= until else None
+    )
+    found[f'gputop_gpu_state_seconds_total{{{labels},state="working"}}'] = lambda back: (
+        9000.0 - max(back, until)
+    )
     return found
 
 
@@ -61,13 +72,19 @@ def host(name: str, up: Callable[[float], float | None] = always, late_for: floa
     }
 
 
-def dcgm(labels: str, util: float | Callable[[float], float | None], sm: float, memory_gib: float = 60.0) -> Series:
+def dcgm(
+    labels: str, util: float | Callable[[float], float | None], sm: float, memory_gib: float = 60.0
+) -> Series:
     """A GPU under dcgm-exporter's names; its host is in the labels."""
     share = util if callable(util) else lambda back: util
     return {
         f"DCGM_FI_DEV_GPU_UTIL{{{labels}}}": share,
-        f"DCGM_FI_PROF_SM_ACTIVE{{{labels}}}": lambda back: None if share(back) is None else sm / 100.0,
-        f"DCGM_FI_DEV_FB_USED{{{labels}}}": lambda back: None if share(back) is None else memory_gib * 1024.0,
+        f"DCGM_FI_PROF_SM_ACTIVE{{{labels}}}": lambda back: (
+            None if share(back) is None else sm / 100.0
+        ),
+        f"DCGM_FI_DEV_FB_USED{{{labels}}}": lambda back: (
+            None if share(back) is None else memory_gib * 1024.0
+        ),
         f"DCGM_FI_DEV_POWER_USAGE{{{labels}}}": lambda back: None if share(back) is None else 500.0,
     }
 
@@ -104,20 +121,38 @@ def merged(*parts: Mapping[str, Any]) -> Series:
 JOB = ',hpc_job="77"'
 
 
-def mig(name: str, gpu: int, number: int, profile: str, gr: float, sm: float, more: str = JOB, **util: float) -> Series:
+def mig(
+    name: str,
+    gpu: int,
+    number: int,
+    profile: str,
+    gr: float,
+    sm: float,
+    more: str = JOB,
+    **util: float,
+) -> Series:
     """An instance under dcgm-exporter's names, which has no utilisation, or one that is 0."""
-    labels = gpu_of(name, gpu, f',GPU_I_ID="{number}"' + f',GPU_I_PROFILE="{profile}"' * bool(profile) + more)
+    labels = gpu_of(
+        name, gpu, f',GPU_I_ID="{number}"' + f',GPU_I_PROFILE="{profile}"' * bool(profile) + more
+    )
     values = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": gr, "DCGM_FI_PROF_SM_ACTIVE": sm, "DCGM_FI_DEV_FB_USED": 9000.0,
               "DCGM_FI_DEV_POWER_USAGE": 350.0, **util}  # fmt: skip
-    return {f"{metric}{{{labels}}}": lambda back, value=value: value for metric, value in values.items()}  # type: ignore[misc]
+    return {
+        f"{metric}{{{labels}}}": lambda back, value=value: value for metric, value in values.items()
+    }  # type: ignore[misc]
 
 
-def split(name: str, gpus: Iterable[int], profiles: Iterable[str] = ("1g.10gb",) * 7, **values: float) -> Series:
+def split(
+    name: str, gpus: Iterable[int], profiles: Iterable[str] = ("1g.10gb",) * 7, **values: float
+) -> Series:
     """GPUs that are split: their own rows go on beside those of the instances."""
     filled = {"gr": 0.98, "sm": 0.05, **values}
     found: Series = merged(*(mig(name, gpu, number, profile, **filled)  # type: ignore[arg-type]
                              for gpu in gpus for number, profile in enumerate(profiles, 7)))  # fmt: skip
-    return merged(found, *({f"DCGM_FI_DEV_POWER_USAGE{{{gpu_of(name, gpu)}}}": lambda back: 350.0} for gpu in gpus))
+    return merged(
+        found,
+        *({f"DCGM_FI_DEV_POWER_USAGE{{{gpu_of(name, gpu)}}}": lambda back: 350.0} for gpu in gpus),
+    )
 
 
 def own_job(name: str, gpus: int) -> Series:
@@ -129,14 +164,19 @@ def own_job(name: str, gpus: int) -> Series:
         for series in [series for series in one if "state" in series]:
             del one[series]
         one[f'gputop_gpu_state{{{labels},state="busy_not_working"}}'] = always
-        one[f'gputop_gpu_state_seconds_total{{{labels},state="busy_not_working"}}'] = lambda back: 9000.0 - back
+        one[f'gputop_gpu_state_seconds_total{{{labels},state="busy_not_working"}}'] = lambda back: (
+            9000.0 - back
+        )
         one[f'gputop_job_info{{{labels},scheduler="slurm",job_id="901",user="ann"}}'] = always
         found |= one
     return found
 
 
 def addressed(series: Series, old: str, new: str) -> Series:
-    return {name.replace(f'instance="{old}"', f'instance="{new}"'): value for name, value in series.items()}
+    return {
+        name.replace(f'instance="{old}"', f'instance="{new}"'): value
+        for name, value in series.items()
+    }
 
 
 def relabelled(series: Series, **labels: str) -> Series:
@@ -146,19 +186,23 @@ def relabelled(series: Series, **labels: str) -> Series:
 
 def job(name: str, gpus: int, number: str, sm: float, **more: str) -> Series:
     return relabelled(
-        merged(*(dcgm(gpu_of(name, gpu, f',hpc_job="{number}"'), 98.0, sm) for gpu in range(gpus))), **more
+        merged(*(dcgm(gpu_of(name, gpu, f',hpc_job="{number}"'), 98.0, sm) for gpu in range(gpus))),
+        **more,
     )
 
 
 def since(series: Series, begin: float, end: float = 0.0) -> Series:
     """The same from so many seconds before the end on, and until so many before it."""
     return {
-        name: lambda back, value=value: value(back) if end <= back <= begin else None for name, value in series.items()
+        name: lambda back, value=value: value(back) if end <= back <= begin else None
+        for name, value in series.items()
     }  # type: ignore[misc]
 
 
 OLD = merged(*(dcgm(gpu_of("h0", gpu, ',hpc_job="901"'), 97.0, 9.0) for gpu in range(8)))
-RENAMED = {name.replace('Hostname="h0"', 'Hostname="h0.example"'): value for name, value in OLD.items()}
+RENAMED = {
+    name.replace('Hostname="h0"', 'Hostname="h0.example"'): value for name, value in OLD.items()
+}
 QUARTER, HALF, THREE_HOURS = 900.0, 1800.0, 10800.0
 EXPORTER = ',pod="dcgm-exporter-x7x",namespace="gpu-operator",container="exporter"'
 
@@ -199,7 +243,9 @@ def dead(wrong_by: float) -> Series:
     )  # fmt: skip
 
 
-def hosts_of_nine(seen: Callable[[int, float], bool], up_of: Callable[[bool], float | None]) -> Series:
+def hosts_of_nine(
+    seen: Callable[[int, float], bool], up_of: Callable[[bool], float | None]
+) -> Series:
     """Nine hosts of which some samples are missing."""
     return merged(
         *(dcgm(gpu_of(f"n{n}", 0), lambda back, n=n: 98.0 if seen(n, back) else None, 90.0) for n in range(9)),  # type: ignore[misc]
@@ -228,11 +274,15 @@ def ranks(*own_s: float) -> Series:
     found: Series = host("s")
     for gpu, seconds in enumerate(own_s):
         labels = f'gpu="{gpu}",uuid="GPU-s-{gpu}",instance="s:9401",job="gputop"'
-        found |= own("s", gpu) | {f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ann"}}': always}
+        found |= own("s", gpu) | {
+            f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ann"}}': always
+        }
         rank = f'{{gpu="{gpu}",rank="{gpu}",job_id="7",instance="s:9401",job="gputop"}}'
         for name, a_step in (("step", 1.0), ("step_wait", 1.0 - seconds)):
             found[f"gputop_{name}_seconds_count{rank}"] = lambda back: 9000.0 - back
-            found[f"gputop_{name}_seconds_sum{rank}"] = lambda back, a_step=a_step: a_step * (9000.0 - back)  # type: ignore[misc]
+            found[f"gputop_{name}_seconds_sum{rank}"] = lambda back, a_step=a_step: (
+                a_step * (9000.0 - back)
+            )  # type: ignore[misc]
     return found
 
 
@@ -356,16 +406,21 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], As
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_history_ends_with_the_states_that_were_planted(ask: Callable[[str], Asked], name: str) -> None:
+def test_a_history_ends_with_the_states_that_were_planted(
+    ask: Callable[[str], Asked], name: str
+) -> None:
     case, frame = CASES[name], ask(name).frame()
     assert counted(frame) == case.counts
     assert case.wanted is None or case.seen(frame) == case.wanted
 
 
 @pytest.mark.parametrize(
-    "failing", ["quantile_over_time", "last_over_time(DCGM_FI_DEV_FB_USED", "SM_ACTIVE", "max_over_time(up"]
+    "failing",
+    ["quantile_over_time", "last_over_time(DCGM_FI_DEV_FB_USED", "SM_ACTIVE", "max_over_time(up"],
 )
-def test_a_question_that_fails_changes_no_state_and_makes_none_up(ask: Callable[[str], Asked], failing: str) -> None:
+def test_a_question_that_fails_changes_no_state_and_makes_none_up(
+    ask: Callable[[str], Asked], failing: str
+) -> None:
     asked, anew = (ask("three hosts of which one is down") for _ in range(2))
     true = counted(asked.frame())
     for one in (asked, anew):
@@ -376,13 +431,18 @@ def test_a_question_that_fails_changes_no_state_and_makes_none_up(ask: Callable[
     assert counted(anew.frame()).keys() <= {*true, "unmeasured", "lost"}
 
 
-def test_the_question_on_steps_finds_the_rank_whose_own_part_is_longer(ask: Callable[[str], Asked]) -> None:
+def test_the_question_on_steps_finds_the_rank_whose_own_part_is_longer(
+    ask: Callable[[str], Asked],
+) -> None:
     asked = ask("a rank that the others wait for in every step")
     texts = [
-        QUESTIONS[id].promql(rule_scope("gputop", asked.select)) for id in ("straggler_own_step", "straggler_step")
+        QUESTIONS[id].promql(rule_scope("gputop", asked.select))
+        for id in ("straggler_own_step", "straggler_step")
     ]
     own_steps, steps = asked.client.ask([PromQuery(text or "", END) for text in texts])
-    assert isinstance(own_steps, Answer) and isinstance(steps, Answer) and not steps.rows, "all steps take equal time"
+    assert isinstance(own_steps, Answer) and isinstance(steps, Answer) and not steps.rows, (
+        "all steps take equal time"
+    )
     (row,) = own_steps.rows
     assert labels_of(row.metric)["rank"] == "1" and row.value is not None
     assert float(row.value[1]) == pytest.approx(1.5, rel=0.01)

@@ -113,10 +113,18 @@ def test_instances_are_as_busy_as_their_engines_and_have_their_share_of_power_an
     ]  # fmt: skip
     host = _taken(*((float(second), lines) for second in range(0, 65, 5)))
     (gpu,) = host.gpus
-    assert (gpu.gpu, gpu.uuid, gpu.mig, gpu.util_pct) == ("1/7/0", "GPU-1", "7", pytest.approx(98.0))
+    assert (gpu.gpu, gpu.uuid, gpu.mig, gpu.util_pct) == (
+        "1/7/0",
+        "GPU-1",
+        "7",
+        pytest.approx(98.0),
+    )
     assert gpu.power_w == pytest.approx(50.0, rel=1e-3)
     (lost,) = host.lost(60.0)
-    assert (lost.state, lost.gpu_h) == ("busy_not_working", pytest.approx(60.0 / 7.0 / 3600.0, rel=1e-3))
+    assert (lost.state, lost.gpu_h) == (
+        "busy_not_working",
+        pytest.approx(60.0 / 7.0 / 3600.0, rel=1e-3),
+    )
     history = host.history(60.0)
     assert history["1/7/0"][0][-1] == pytest.approx(98.0) and history["1/7/0"][0][0] is None
 
@@ -172,7 +180,10 @@ def _direct(pages: Mapping[str, str | None]) -> DirectFleet:
     links = [HostLink(name, connect) for name in pages]
     fleet = DirectFleet((), SshOptions("/f"), links=links, clock=lambda: 1000.0)
     deadline = time.monotonic() + 20.0
-    while not all(link.is_settled for link in links if pages[link.host] is not None) and time.monotonic() < deadline:
+    while (
+        not all(link.is_settled for link in links if pages[link.host] is not None)
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     return fleet
 
@@ -201,8 +212,12 @@ def test_the_same_gpus_at_two_addresses_count_once_and_their_hours_too() -> None
         link.page_at = link._page[1] if link._page else None
     frame = fleet_frame(fleet.ask())
     fleet.close()
-    assert len(first.gpus) == frame.total == 8 and [group.name for group in frame.hosts] == ["h:9401"]
-    assert frame.read.repeated == {"h.lan:9401": "h:9401"} and any("count once" in text for text in frame.problems)
+    assert len(first.gpus) == frame.total == 8 and [group.name for group in frame.hosts] == [
+        "h:9401"
+    ]
+    assert frame.read.repeated == {"h.lan:9401": "h:9401"} and any(
+        "count once" in text for text in frame.problems
+    )
     assert {lost.host for lost in frame.read.hour.lost or ()} <= {"h:9401"}
     assert "h.lan" not in fleet_json(fleet_frame(RedactedFleet(fleet, Redactor()).ask()))
 
@@ -214,12 +229,17 @@ def test_a_host_that_was_not_asked_yet_is_not_down() -> None:
     fleet.close()
     assert (data["hosts_down"], data["hosts_pending"]) == (0, 2)
     states = {host["host"]: (host["state"], host["says"]) for host in data["hosts"]}
-    assert states["quiet"] == ("pending", "connecting …") and states["waits"] == ("pending", "not asked yet")
+    assert states["quiet"] == ("pending", "connecting …") and states["waits"] == (
+        "pending",
+        "not asked yet",
+    )
 
 
 def test_beside_the_name_that_was_typed_stands_what_a_host_calls_itself() -> None:
     lines = [*own(0), 'gputop_host_info{hostname="box-17.lab"} 1']
-    fleet = _direct({name: page(UP, *lines).replace("GPU-0", f"GPU-{name}") for name in ("box1", "me@box-17")})
+    fleet = _direct(
+        {name: page(UP, *lines).replace("GPU-0", f"GPU-{name}") for name in ("box1", "me@box-17")}
+    )
     frame = fleet_frame(fleet.ask())
     fleet.close()
     assert [group.title for group in frame.hosts] == ["box1 (box-17.lab)", "me@box-17"]
@@ -239,11 +259,18 @@ def test_enter_opens_the_own_screen_of_a_host_that_ssh_reaches() -> None:
     opened: list[tuple[str, Sequence[str]]] = []
     fleet = _direct({"a": page(UP, *own(0))})
     screen: Any = SimpleNamespace(
-        frame=fleet_frame(fleet.ask()), view=FleetView(), see=opened.append, run_there=lambda *far: opened.append(far)
+        frame=fleet_frame(fleet.ask()),
+        view=FleetView(),
+        see=opened.append,
+        run_there=lambda *far: opened.append(far),
     )
     open_row(screen)
     ((host, command),) = opened
-    assert host == "a" and list(command[:5]) == ["ssh", "-t", "-F", "/f", "--"] and "export" not in command[-1]
+    assert (
+        host == "a"
+        and list(command[:5]) == ["ssh", "-t", "-F", "/f", "--"]
+        and "export" not in command[-1]
+    )
     screen.frame = fleet_frame(RedactedFleet(fleet, Redactor()).ask())
     fleet.close()
     open_row(screen)
@@ -287,7 +314,9 @@ def _hosts(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Iterator[Path]:
-    with ssh_hosts(tmp_path, _hosts(tmp_path), asking=("password",), unknown=("stranger",)) as found:
+    with ssh_hosts(
+        tmp_path, _hosts(tmp_path), asking=("password",), unknown=("stranger",)
+    ) as found:
         yield found
 
 
@@ -299,7 +328,9 @@ def _far(folder: Path) -> list[int]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"--until-silent" in words and any(word.endswith(f"-{_mark(folder)}".encode()) for word in words):
+        if b"--until-silent" in words and any(
+            word.endswith(f"-{_mark(folder)}".encode()) for word in words
+        ):
             found.append(int(entry.name))
     return found
 
@@ -317,10 +348,15 @@ def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_ag
     config: Path, tmp_path: Path
 ) -> None:
     fleet = DirectFleet(
-        (*GOOD, "noisy", "password", "bare", "hangs", "older", "stranger", "flood"), SshOptions(str(config))
+        (*GOOD, "noisy", "password", "bare", "hangs", "older", "stranger", "flood"),
+        SshOptions(str(config)),
     )
     try:
-        _until(lambda: sum(link.pages > 0 for link in fleet._links) == 7, 60.0, lambda: fleet.ask().problems)
+        _until(
+            lambda: sum(link.pages > 0 for link in fleet._links) == 7,
+            60.0,
+            lambda: fleet.ask().problems,
+        )
         fleet.settle()
         read = fleet.ask()
         reasons = {host: down.reason for host, down in read.down.items()}
@@ -335,7 +371,9 @@ def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_ag
         _until(lambda: len(fleet.ask().down) == 7, 15.0)
         _until(lambda: len(fleet.ask().down) == 6, 40.0, lambda: fleet.ask().problems)
         password = next(link for link in fleet._links if link.host == "password")
-        assert password.is_refused and password._failures == 1, "one that refused the key is not asked again"
+        assert password.is_refused and password._failures == 1, (
+            "one that refused the key is not asked again"
+        )
     finally:
         fleet.close()
     _until(lambda: not _far(tmp_path), 15.0, lambda: _far(tmp_path))
@@ -345,7 +383,9 @@ def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_ag
 @pytest.mark.slow
 @needs_sshd
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_nothing_is_left_on_a_host_whatever_becomes_of_gputop(config: Path, tmp_path: Path, number: int) -> None:
+def test_nothing_is_left_on_a_host_whatever_becomes_of_gputop(
+    config: Path, tmp_path: Path, number: int
+) -> None:
     code = f"""
 import time
 from gputop.features.fleet.host_link import SshOptions
@@ -356,10 +396,14 @@ while not all(link.pages for link in fleet._links):
 print("both have answered", flush=True)
 time.sleep(600)
 """
-    watching = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE)
+    watching = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE
+    )
     try:
         # A far end that still starts would begin to listen for a sign of life later.
-        assert watching.stdout is not None and watching.stdout.readline() and len(_far(tmp_path)) == 2
+        assert (
+            watching.stdout is not None and watching.stdout.readline() and len(_far(tmp_path)) == 2
+        )
         watching.send_signal(number)
         _until(lambda: not _far(tmp_path), 15.0, lambda: _far(tmp_path))
     finally:

@@ -17,7 +17,17 @@ from gputop.features.fleet.promql import rule_scope
 from gputop.features.fleet.questions import QUESTIONS
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_LOST
 from tests.features.fleet.conftest import engine_with
-from tests.features.fleet.test_fleet_histories import END, Series, dcgm, gpu_of, host, lines, merged, own, up
+from tests.features.fleet.test_fleet_histories import (
+    END,
+    Series,
+    dcgm,
+    gpu_of,
+    host,
+    lines,
+    merged,
+    own,
+    up,
+)
 from tests.support.engines import missing
 
 ENGINES = ("prometheus", "victoria-metrics")
@@ -26,7 +36,10 @@ HALF = 1800.0
 
 
 def _wasting(name: str, gpus: int, more: str = "", instance: str = "") -> Series:
-    return merged(*(dcgm(gpu_of(name, gpu, more, instance), 98.0, 9.0) for gpu in range(gpus)), up(instance or name))
+    return merged(
+        *(dcgm(gpu_of(name, gpu, more, instance), 98.0, 9.0) for gpu in range(gpus)),
+        up(instance or name),
+    )
 
 
 def _own_wasting(name: str, gpus: int) -> Series:
@@ -37,14 +50,22 @@ def _own_wasting(name: str, gpus: int) -> Series:
         series |= own(name, gpu)
         del series[f'gputop_gpu_state{{{labels},state="working"}}']
         series[f'gputop_gpu_state{{{labels},state="busy_not_working"}}'] = lambda back: 1.0
-        series[f'gputop_gpu_lost_seconds_total{{{labels},cause="small_kernels"}}'] = lambda back: 90_000.0 - back
-        series[f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ann"}}'] = lambda back: 1.0
+        series[f'gputop_gpu_lost_seconds_total{{{labels},cause="small_kernels"}}'] = lambda back: (
+            90_000.0 - back
+        )
+        series[f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ann"}}'] = (
+            lambda back: 1.0
+        )
     return merged(series, host(name))
 
 
 def _part(gpu: int, instance: int) -> Series:
     """A seventh of a GPU that is busy and does not work."""
-    labels = gpu_of("m0", gpu, f',GPU_I_ID="{instance}",GPU_I_PROFILE="1g.10gb",modelName="NVIDIA H100",hpc_job="5"')
+    labels = gpu_of(
+        "m0",
+        gpu,
+        f',GPU_I_ID="{instance}",GPU_I_PROFILE="1g.10gb",modelName="NVIDIA H100",hpc_job="5"',
+    )
     return {
         f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}}": lambda back: 0.98,
         f"DCGM_FI_PROF_SM_ACTIVE{{{labels}}}": lambda back: 0.09,
@@ -80,7 +101,9 @@ FLEET = merged(
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def hour(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastHour]:
+def hour(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LastHour]:
     if reason := missing(request.param):
         pytest.skip(reason)
     with engine_with(request.param, tmp_path_factory.mktemp("hours"), lines(FLEET, 4500.0)) as url:
@@ -92,7 +115,9 @@ def hour(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         fleet.close()
 
 
-def test_hours_are_exact_by_job_and_state_and_of_the_job_that_had_the_gpu_then(hour: LastHour) -> None:
+def test_hours_are_exact_by_job_and_state_and_of_the_job_that_had_the_gpu_then(
+    hour: LastHour,
+) -> None:
     assert (hour.source, hour.span_s) == ("samples", 3600.0)
     found: dict[tuple[str, str], float] = defaultdict(float)
     for lost in hour.lost or ():
@@ -102,7 +127,10 @@ def test_hours_are_exact_by_job_and_state_and_of_the_job_that_had_the_gpu_then(h
         ("-/job 5", "busy_not_working"): 1.0, ("-/job 1", "busy_not_working"): 1.0, ("-/job 8", "starved"): 0.8,
         ("", "idle"): 1.0, ("", "idle_allocated"): 1.0,
     }  # fmt: skip
-    named = {(job if "/" in job or not job else f"-/{job}", state): gpu_h for (job, state), gpu_h in found.items()}
+    named = {
+        (job if "/" in job or not job else f"-/{job}", state): gpu_h
+        for (job, state), gpu_h in found.items()
+    }
     assert {key: gpu_h for key, gpu_h in named.items() if gpu_h > 0.05} == {
         key: pytest.approx(gpu_h, rel=0.007, abs=0.035) for key, gpu_h in wanted.items()
     }
@@ -153,5 +181,7 @@ def test_a_host_that_starves_is_an_alert_and_an_idle_instance_is_none(tmp_path: 
     assert isinstance(answer, Answer)
     assert sorted(labels_of(row.metric)["Hostname"] for row in answer.rows) == ["a"] * 4
     (late,) = frame.stragglers
-    assert (late.host, late.gpu, late.kind, late.others_wait) == ("a", "", "starved", False), "others do SM 91"
+    assert (late.host, late.gpu, late.kind, late.others_wait) == ("a", "", "starved", False), (
+        "others do SM 91"
+    )
     assert not any("wait for" in group.verdict.text for group in frame.hosts)

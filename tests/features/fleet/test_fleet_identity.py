@@ -20,7 +20,9 @@ from tests.support.scripted_engine import engine as scripted
 def _identified(*rows: dict[str, str]) -> list[tuple[str, str, str, float, bool]]:
     told = [{DIALECT_LABEL: "legacy", "instance": "m:9400", "Hostname": "m", **row} for row in rows]
     found = discovered(told, FleetSchema()).identities
-    return sorted((one.uuid, one.mig, one.gpu, round(one.share, 3), one.gone) for one in found.values())
+    return sorted(
+        (one.uuid, one.mig, one.gpu, round(one.share, 3), one.gone) for one in found.values()
+    )
 
 
 def test_a_split_gpu_is_its_instances_whose_shares_are_their_slices() -> None:
@@ -41,17 +43,35 @@ def test_a_split_gpu_is_its_instances_whose_shares_are_their_slices() -> None:
 
 def test_gputop_says_whose_part_an_instance_is_so_that_it_is_the_same_under_other_names() -> None:
     own_rows = [
-        {DIALECT_LABEL: "gputop", "gpu": "1", "uuid": "MIG-1", "mig": "7/0", "parent": "GPU-0", "instance": "m:9401"},
+        {
+            DIALECT_LABEL: "gputop",
+            "gpu": "1",
+            "uuid": "MIG-1",
+            "mig": "7/0",
+            "parent": "GPU-0",
+            "instance": "m:9401",
+        },
         {DIALECT_LABEL: "gputop", "gpu": "1", "uuid": "MIG-1", "mig": "7/0", "instance": "m:9401"},
-        {DIALECT_LABEL: "legacy", "gpu": "0", "UUID": "GPU-0", "GPU_I_ID": "7", "instance": "m:9400", "Hostname": "m"},
+        {
+            DIALECT_LABEL: "legacy",
+            "gpu": "0",
+            "UUID": "GPU-0",
+            "GPU_I_ID": "7",
+            "instance": "m:9400",
+            "Hostname": "m",
+        },
     ]
-    assert {one.id for one in discovered(own_rows, FleetSchema()).identities.values()} == {("", "GPU-0", "7")}
+    assert {one.id for one in discovered(own_rows, FleetSchema()).identities.values()} == {
+        ("", "GPU-0", "7")
+    }
 
 
 def test_a_host_is_the_straggler_only_where_each_of_its_gpus_alone_would_be() -> None:
     def gpus(host: str, sm: float, util: float = 98.0, n: int = 8) -> list[GpuReading]:
         name = JobName("slurm", "1")
-        return [GpuReading(host, str(i), util_pct=util, sm_active_pct=sm, job=name) for i in range(n)]
+        return [
+            GpuReading(host, str(i), util_pct=util, sm_active_pct=sm, job=name) for i in range(n)
+        ]
 
     rest = [*gpus("b", 60.0), *gpus("c", 60.0)]
     (late,) = stragglers([*rest, *gpus("a", 90.0)])
@@ -59,7 +79,9 @@ def test_a_host_is_the_straggler_only_where_each_of_its_gpus_alone_would_be() ->
     (late,) = stragglers([*rest, *gpus("a", 60.0, n=7), *gpus("a", 90.0, n=1)])
     assert (late.host, late.size) == ("a", 1) and late.gpu
     (late,) = stragglers([*rest, *gpus("a", 40.0, 50.0)])
-    assert (late.host, late.kind, late.gpu) == ("a", "starved", ""), "all others spin until it arrives"
+    assert (late.host, late.kind, late.gpu) == ("a", "starved", ""), (
+        "all others spin until it arrives"
+    )
     frame = fleet_frame(FleetReading(1.0, "x", [*rest, *gpus("a", 90.0)]))
     assert next(group for group in frame.hosts if group.name == "a").stragglers == 1
 
@@ -73,7 +95,9 @@ def test_the_address_of_an_exporter_is_told_apart_from_that_of_an_engine() -> No
             (404, b"# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n", "that is an exporter: give the Prometheus"),
         ):  # fmt: skip
             answer = (status, {}, b"")
-            server.answer = lambda query, body=body, answer=answer: (200, {}, body) if query == "/metrics" else answer
+            server.answer = lambda query, body=body, answer=answer: (
+                (200, {}, body) if query == "/metrics" else answer
+            )
             fleet = PrometheusFleet(Client(address_of(server.url, {})), "x", "", lambda: END)
             with pytest.raises(FleetError, match=says):
                 fleet.ask()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gputop.features.fleet.decode_labels import owner_of
-from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, GPU_KEYS, STATE_KEYS, group_of, host_of
+from gputop.features.fleet.exporter_names import (
+    DETAIL_KEYS,
+    DIALECTS,
+    GPU_KEYS,
+    STATE_KEYS,
+    group_of,
+    host_of,
+)
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, merged, with_schedulers
 from gputop.features.fleet.gpu_inventory import scrape_seconds
 from gputop.features.fleet.promql import SIGNALS, Scope
@@ -17,7 +24,12 @@ def test_every_exporter_tells_all_that_a_fleet_is_asked_for() -> None:
         assert {*GPU_KEYS, *SIGNALS.values()} <= set(dialect.signals)
     asked = {*STATE_KEYS, *DETAIL_KEYS}
     assert asked <= set(GPU_METRICS)
-    names = [Scope(own, ()).exported(key) for own in DIALECTS.values() for key in own.signals if key in asked]
+    names = [
+        Scope(own, ()).exported(key)
+        for own in DIALECTS.values()
+        for key in own.signals
+        if key in asked
+    ]
     assert len(names) == len(set(names)), "one name, one meaning"
 
 
@@ -26,7 +38,9 @@ def test_every_exporter_tells_all_that_a_fleet_is_asked_for() -> None:
     ("legacy", "mem_used_bytes", 1024.0, 2.0**30), ("4.9", "mem_used_bytes", 2.0**30, 2.0**30),
     ("gputop", "sm_clock_mhz", 1.98e9, 1980.0),
 ])  # fmt: skip
-def test_units_become_those_of_the_catalogue(dialect: str, key: str, exported: float, wanted: float) -> None:
+def test_units_become_those_of_the_catalogue(
+    dialect: str, key: str, exported: float, wanted: float
+) -> None:
     assert exported * DIALECTS[dialect].signals[key].factor == pytest.approx(wanted)
 
 
@@ -45,18 +59,34 @@ def test_a_number_without_a_scheduler_takes_the_name_that_it_has_elsewhere() -> 
     slurm, number, pod = JobName("slurm", "7"), JobName("job", "7"), JobName("pod", "7")
     jobs = [number, JobName("job", "8"), pod, NO_JOB, slurm]
     assert with_schedulers(jobs) == ["slurm 7", "job 8", "pod 7", "", "slurm 7"]
-    assert with_schedulers(jobs)[0].kind == "slurm" and with_schedulers([number, pod, NO_JOB]) == [number, pod, NO_JOB]
+    assert with_schedulers(jobs)[0].kind == "slurm" and with_schedulers([number, pod, NO_JOB]) == [
+        number,
+        pod,
+        NO_JOB,
+    ]
 
 
 def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job() -> None:
     assert owner_of({"hpc_job": "8830", "pod": "exporter-1"}) == ("job 8830", "")
-    assert owner_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod team/llm-worker-3", "team")
-    assert owner_of({"pod": "dcgm-exporter-x7x", "namespace": "gpu-operator"}, {"dcgm-exporter-x7x"}) == ("", "")
+    assert owner_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == (
+        "pod team/llm-worker-3",
+        "team",
+    )
+    assert owner_of(
+        {"pod": "dcgm-exporter-x7x", "namespace": "gpu-operator"}, {"dcgm-exporter-x7x"}
+    ) == ("", "")
     assert owner_of({"pod": "x", "container": "nvidia-dcgm-exporter"}) == ("", "")
-    assert owner_of({"pod": "llm-0", "namespace": "a"}, {"dcgm-exporter-x7x"}) == ("pod a/llm-0", "a")
-    assert group_of(JobName("pod", "a/trainer-worker-0")) != group_of(JobName("pod", "b/trainer-worker-0"))
+    assert owner_of({"pod": "llm-0", "namespace": "a"}, {"dcgm-exporter-x7x"}) == (
+        "pod a/llm-0",
+        "a",
+    )
+    assert group_of(JobName("pod", "a/trainer-worker-0")) != group_of(
+        JobName("pod", "b/trainer-worker-0")
+    )
     roles = ("worker", "master", "launcher", "rank", "node", "chief", "ps")
-    assert {group_of(JobName("pod", f"llm-{role}-{at}")) for at, role in enumerate(roles)} == {"pod llm"}
+    assert {group_of(JobName("pod", f"llm-{role}-{at}")) for at, role in enumerate(roles)} == {
+        "pod llm"
+    }
     assert group_of(JobName("pod", "web-7d9f8b6c5-x2x4z")) == "pod web-7d9f8b6c5-x2x4z"
 
 
@@ -69,4 +99,11 @@ def test_of_two_exporters_the_second_fills_gaps_and_never_replaces_a_measured_ze
 
 def test_the_time_between_scrapes_is_told_by_their_number() -> None:
     counts: list[list[float]] = [[], [1.0], [5.0, 2.0], [3.0], [2.0], [900.0]]
-    assert [scrape_seconds(samples, 300.0) for samples in counts] == [15.0, 15.0, 60.0, 100.0, 120.0, 1.0]
+    assert [scrape_seconds(samples, 300.0) for samples in counts] == [
+        15.0,
+        15.0,
+        60.0,
+        100.0,
+        120.0,
+        1.0,
+    ]

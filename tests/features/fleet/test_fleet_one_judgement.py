@@ -21,7 +21,10 @@ from tests.features.fleet.test_fleet_histories import END
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.planted_alerts import gpu_labels, signal_series
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus"),
+]
 UTILS = (0.0, 0.03, 0.07, 0.49, 0.5, 0.6, 0.79, 0.8, 0.81, 0.97)
 SMS = (None, 0.0, 0.05, 0.14, 0.16, 0.23, 0.25, 0.29, 0.31, 0.9)
 HELD = (1e8, 2e9)
@@ -32,7 +35,10 @@ def _history(names: Names) -> list[str]:
     lines = []
     for number, (util, sm, held, job) in enumerate(itertools.product(UTILS, SMS, HELD, ("", "7"))):
         labels = gpu_labels(names, f"n{number // 8}", number % 8, job)
-        found = {**signal_series(names, "util", util, labels), **signal_series(names, "memory", held, labels)}
+        found = {
+            **signal_series(names, "util", util, labels),
+            **signal_series(names, "memory", held, labels),
+        }
         if sm is not None:
             found |= signal_series(names, "sm", sm, labels)
         if names == "gputop":
@@ -49,7 +55,9 @@ def _history(names: Names) -> list[str]:
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path: Path) -> None:
     backfill(tmp_path, _history(names))
-    assert dict(dict(recorded(names))["gputop_gpus"])[STATE].startswith("("), "and this is what is recorded"
+    assert dict(dict(recorded(names))["gputop_gpus"])[STATE].startswith("("), (
+        "and this is what is recorded"
+    )
     with prometheus(tmp_path) as url:
         client = Client(address_of(url, {}))
         fleet = PrometheusFleet(client, url, "", lambda: END)
@@ -65,5 +73,7 @@ def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path
         told[labels.get("UUID") or labels["uuid"]] = by_code[row.value[1]]
     shown = {gpu.read.uuid: gpu.state for gpu in frame.gpus}
     assert len(shown) == len(UTILS) * len(SMS) * len(HELD) * 2 and told.keys() == shown.keys()
-    odd = [(gpu.read, told[gpu.read.uuid]) for gpu in frame.gpus if told[gpu.read.uuid] != gpu.state]
+    odd = [
+        (gpu.read, told[gpu.read.uuid]) for gpu in frame.gpus if told[gpu.read.uuid] != gpu.state
+    ]
     assert not odd and set(shown.values()) == set(GPU_STATES)

@@ -26,7 +26,11 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
         assert len(query.meaning) > 20 and query.advice, query.id
         for names in ALL_NAMES:
             asked = query.promql(rule_scope(names, price=2.5))
-            assert (asked is None) == (names != "gputop" and query.dcgm is None) == (not query.is_answered(names))
+            assert (
+                (asked is None)
+                == (names != "gputop" and query.dcgm is None)
+                == (not query.is_answered(names))
+            )
             if asked is not None:
                 assert asked.count("(") == asked.count(")") and asked.count("{") == asked.count("}")
                 assert ("DCGM_" in asked) <= (names != "gputop"), query.id
@@ -35,21 +39,33 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
 
 def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
     page = Path(__file__).parents[3] / "gputop" / "features" / "export" / "metrics_page.py"
-    exported = {series.name for series in gpu_series()} | set(re.findall(r"gputop_\w+", page.read_text()))
+    exported = {series.name for series in gpu_series()} | set(
+        re.findall(r"gputop_\w+", page.read_text())
+    )
     exported |= {f"gputop_loader_{word}_ratio" for word in ("running", "queued", "disk", "network")}
-    exported |= {f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")}
+    exported |= {
+        f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")
+    }
     for query in QUESTIONS.values():
-        assert set(re.findall(r"\bgputop_\w+", query.promql(rule_scope()) or "")) <= exported, query.id
+        assert set(re.findall(r"\bgputop_\w+", query.promql(rule_scope()) or "")) <= exported, (
+            query.id
+        )
 
 
-def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_each_threshold_is_in_parentheses() -> None:
+def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_each_threshold_is_in_parentheses() -> (
+    None
+):
     for names in ALL_NAMES:
         told = rules_yaml(names)
         for query, alert in alerts(names):
-            fires, silent = (planted_series(PLANTED[alert.name], names, fires=fires) for fires in (True, False))
+            fires, silent = (
+                planted_series(PLANTED[alert.name], names, fires=fires) for fires in (True, False)
+            )
             assert fires.keys() == silent.keys() and fires != silent, (names, alert.name)
             if alert.when:
-                assert f"){alert.when}" in told, "a threshold after an `and` would compare what stands there"
+                assert f"){alert.when}" in told, (
+                    "a threshold after an `and` would compare what stands there"
+                )
             assert query.advice in told.replace("''", "'")
 
 
@@ -74,7 +90,9 @@ def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hol
 
 
 def test_from_starved_on_every_state_but_one_has_idle_time_that_is_lost() -> None:
-    lost = {state for state, code in CODES.items() if code >= CODES["starved"] and state != "unmeasured"}
+    lost = {
+        state for state, code in CODES.items() if code >= CODES["starved"] and state != "unmeasured"
+    }
     assert lost == {*FLEET_NOT_WORK} - {"busy_not_working"}
 
 
@@ -101,30 +119,45 @@ def test_a_query_is_printed_with_its_meaning_a_price_alone_if_given_and_an_unkno
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_an_hour_of_recorded_minutes_is_sixty_of_them_whenever_it_is_asked_for(tmp_path: Path) -> None:
+def test_an_hour_of_recorded_minutes_is_sixty_of_them_whenever_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
     """Engines before Prometheus 3 count the samples on both edges of a window."""
     hour = QUESTIONS["hours_total"].promql(rule_scope("legacy"))
     assert hour is not None
-    told = {"series": f'{IN_STATE}{{names="legacy",cluster="a",state="working"}}', "values": "5x180"}
+    told = {
+        "series": f'{IN_STATE}{{names="legacy",cluster="a",state="working"}}',
+        "values": "5x180",
+    }
     asked = [
         {"expr": hour, "eval_time": at, "exp_samples": [{"value": 5, "labels": '{cluster="a"}'}]}
         for at in ("2h", "2h1s", "2h30s", "2h59s")
     ]
     tested = {"tests": [{"interval": "1m", "input_series": [told], "promql_expr_test": asked}]}
     (tmp_path / "hours.yml").write_text(json.dumps(tested))
-    done = subprocess.run(["promtool", "test", "rules", "hours.yml"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        ["promtool", "test", "rules", "hours.yml"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 @pytest.mark.parametrize(
-    "names", ["gputop", *(pytest.param(names, marks=pytest.mark.weekly) for names in ("legacy", "4.9"))]
+    "names",
+    ["gputop", *(pytest.param(names, marks=pytest.mark.weekly) for names in ("legacy", "4.9"))],
 )
-def test_every_alert_fires_in_its_world_and_is_silent_in_the_other(names: Names, tmp_path: Path) -> None:
+def test_every_alert_fires_in_its_world_and_is_silent_in_the_other(
+    names: Names, tmp_path: Path
+) -> None:
     (tmp_path / "gputop.rules.yml").write_text(rules_yaml(names))
     (tmp_path / "gputop.rules.test.yml").write_text(unit_tests_yaml(names, "gputop.rules.yml"))
     assert len(list(alerts(names))) >= 10
-    for words in (["check", "rules", "--lint=all", "gputop.rules.yml"], ["test", "rules", "gputop.rules.test.yml"]):
-        done = subprocess.run(["promtool", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    for words in (
+        ["check", "rules", "--lint=all", "gputop.rules.yml"],
+        ["test", "rules", "gputop.rules.test.yml"],
+    ):
+        done = subprocess.run(
+            ["promtool", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

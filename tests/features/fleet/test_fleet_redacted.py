@@ -10,13 +10,26 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, HostShare, JobName, RemovedHost
+from gputop.features.fleet.fleet_reading import (
+    FiringAlert,
+    FleetError,
+    FleetReading,
+    HostShare,
+    JobName,
+    RemovedHost,
+)
 from gputop.features.fleet.fleet_view import FleetView, selected_host
 from gputop.features.fleet.redacted_fleet import RedactedFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.model.redaction import Redactor
 
-LABELS = {"instance": "node-007:9400", "exported_pod": "anna-secret-0", "gpu": "3", "uuid": "GPU-0000-7", "xid": "79"}
+LABELS = {
+    "instance": "node-007:9400",
+    "exported_pod": "anna-secret-0",
+    "gpu": "3",
+    "uuid": "GPU-0000-7",
+    "xid": "79",
+}
 
 
 HOSTS, NEW, REFRESHES = 20, 18, 61
@@ -33,13 +46,23 @@ class Pods(SimulatedFleet):
             raise FleetError("https://prom.internal:9090/x: node-007 does not answer")
         read = super().ask(at)
         gpus = [
-            replace(gpu, job=JobName("pod", f"secret-{gpu.job.name}-worker-{gpu.gpu}"), user=f"group-{gpu.user}")
+            replace(
+                gpu,
+                job=JobName("pod", f"secret-{gpu.job.name}-worker-{gpu.gpu}"),
+                user=f"group-{gpu.user}",
+            )
             if gpu.job
             else gpu
             for gpu in read.gpus
         ]
         alerts = (*read.alerts, FiringAlert("GpuXid", "critical", "node-007", LABELS))
-        return replace(read, gpus=gpus, alerts=alerts, problems=("node-007 is odd",), source="https://prom.internal")
+        return replace(
+            read,
+            gpus=gpus,
+            alerts=alerts,
+            problems=("node-007 is odd",),
+            source="https://prom.internal",
+        )
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +71,23 @@ def both() -> tuple[FleetFrame, FleetFrame, RedactedFleet]:
     return fleet_frame(Pods(60).ask(STARTED)), fleet_frame(fleet.ask(STARTED)), fleet
 
 
-def test_states_stragglers_and_hours_are_the_same(both: tuple[FleetFrame, FleetFrame, RedactedFleet]) -> None:
+def test_states_stragglers_and_hours_are_the_same(
+    both: tuple[FleetFrame, FleetFrame, RedactedFleet],
+) -> None:
     plain, redacted, _ = both
     assert redacted.counts == plain.counts and redacted.not_work_gpu_h == plain.not_work_gpu_h
     shapes = [
-        sorted((one.kind, one.by, one.value, one.gpus) for one in frame.stragglers) for frame in (plain, redacted)
+        sorted((one.kind, one.by, one.value, one.gpus) for one in frame.stragglers)
+        for frame in (plain, redacted)
     ]
     assert shapes[0] == shapes[1] != []
     assert sorted(row.gpu_h for row in plain.waste) == sorted(row.gpu_h for row in redacted.waste)
     assert len(redacted.read.down) == len(plain.read.down) and len(redacted.jobs) == len(plain.jobs)
 
 
-def test_no_name_is_left_in_data_or_in_words(both: tuple[FleetFrame, FleetFrame, RedactedFleet]) -> None:
+def test_no_name_is_left_in_data_or_in_words(
+    both: tuple[FleetFrame, FleetFrame, RedactedFleet],
+) -> None:
     _, frame, fleet = both
     texts = [fleet_json(frame), fleet_csv(frame), fleet.source]
     for text in texts:
@@ -93,7 +121,13 @@ class Large(SimulatedFleet):
     def ask(self, at: float | None = None) -> FleetReading:
         shares = [HostShare("node-0", JobName("slurm", "8"), "anna", {"working": 8})]
         return FleetReading(
-            STARTED, "", [], {}, shares=shares, gone={"node-1": RemovedHost(8, 60.0)}, missing={"node-0": 1}
+            STARTED,
+            "",
+            [],
+            {},
+            shares=shares,
+            gone={"node-1": RemovedHost(8, 60.0)},
+            missing={"node-0": 1},
         )
 
 

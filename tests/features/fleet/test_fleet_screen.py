@@ -40,7 +40,9 @@ def _text(frame: FleetFrame, view: FleetView, width: int = 160, height: int = 48
     return text_of(fleet_screen(frame, view, width, height).rows)
 
 
-@pytest.mark.parametrize("panel", ["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"])
+@pytest.mark.parametrize(
+    "panel", ["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
+)
 def test_every_panel_fills_every_size_exactly(frame: FleetFrame, panel: Panel) -> None:
     for width, height in ((40, 10), (80, 24), (120, 36), (160, 48), (300, 100)):
         for glyphs in (COLOUR, ASCII) if width == 80 else (MONO,):
@@ -53,30 +55,45 @@ def test_every_panel_fills_every_size_exactly(frame: FleetFrame, panel: Panel) -
                     assert THEMES["dark"].look(style) and (glyphs is not ASCII or text.isascii())
 
 
-def test_that_a_fleet_is_simulated_and_what_is_wrong_with_a_host_are_said_at_every_width(frame: FleetFrame) -> None:
+def test_that_a_fleet_is_simulated_and_what_is_wrong_with_a_host_are_said_at_every_width(
+    frame: FleetFrame,
+) -> None:
     for width in (60, 80, 120, 200):
         text = _text(frame, FleetView(), width, 60)
         assert "SIMULATED" in text.split("\n")[0]
         assert "small kernels" in text
-    assert "SIMULATED" not in _text(fleet_frame(replace(frame.read, source="http://prom:9090")), FleetView())
+    assert "SIMULATED" not in _text(
+        fleet_frame(replace(frame.read, source="http://prom:9090")), FleetView()
+    )
     assert "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity" in _text(frame, FleetView(), 120, 40)
 
 
 def test_the_header_counts_what_the_frame_counts_and_says_how_old_it_is(frame: FleetFrame) -> None:
     text = _text(frame, FleetView())
-    for state, words in (("working", "working"), ("busy_not_working", "BUSY, NOT WORKING"), ("starved", "starved")):
+    for state, words in (
+        ("working", "working"),
+        ("busy_not_working", "BUSY, NOT WORKING"),
+        ("starved", "starved"),
+    ):
         assert f"{frame.counts[state]} {words}" in text
     assert "1 host down" in text and "data 3 s old" in text and "125 hosts" in text
     stale = _text(frame, FleetView(stale_s=240.0))
     assert "STALE 4 min" in stale and "data 4 min old" in stale and "data 3 s old" not in stale
-    half = replace(frame.read, gpus=[replace(gpu, power_w=None) if gpu.gpu < "4" else gpu for gpu in frame.read.gpus])
+    half = replace(
+        frame.read,
+        gpus=[replace(gpu, power_w=None) if gpu.gpu < "4" else gpu for gpu in frame.read.gpus],
+    )
     counted = fleet_frame(half)
     wide = "".join(text for text, _ in summary(counted, FleetView(), 240))
     assert f"kW of {counted.power[2] // 2} GPUs" in wide
-    assert "being read" in _text(fleet_frame(replace(frame.read, hour=LastHour())), FleetView(panel="waste"))
+    assert "being read" in _text(
+        fleet_frame(replace(frame.read, hour=LastHour())), FleetView(panel="waste")
+    )
 
 
-def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down(frame: FleetFrame) -> None:
+def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down(
+    frame: FleetFrame,
+) -> None:
     down = next(iter(frame.read.down))
     for view, first in ((FleetView(stale_s=60.0), 2), (FleetView(panel="host", host=down), 5)):
         rows = fleet_screen(frame, view, 160, 48).rows[first:-3]
@@ -90,22 +107,38 @@ def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
-def test_money_is_shown_whole_with_the_price_that_it_assumes_and_only_at_a_price(frame: FleetFrame, width: int) -> None:
+def test_money_is_shown_whole_with_the_price_that_it_assumes_and_only_at_a_price(
+    frame: FleetFrame, width: int
+) -> None:
     text = _text(frame, FleetView(panel="waste", price=2.5), width)
     first = frame.waste[0]
-    assert f"{first.gpu_h:,.1f} GPU-h  {first.gpu_h * 2.5:>9,.0f} \n" in text.replace("  \n", " \n") + "\n"
-    assert "at 2.5 a GPU-hour" in text and "a GPU-hour" not in _text(frame, FleetView(panel="waste"), width)
+    assert (
+        f"{first.gpu_h:,.1f} GPU-h  {first.gpu_h * 2.5:>9,.0f} \n"
+        in text.replace("  \n", " \n") + "\n"
+    )
+    assert "at 2.5 a GPU-hour" in text and "a GPU-hour" not in _text(
+        frame, FleetView(panel="waste"), width
+    )
 
 
 def test_a_narrow_header_keeps_who_does_not_work_and_who_is_down(frame: FleetFrame) -> None:
     for width in (72, 80, 100, 120, 160, 300):
         summary = _text(frame, FleetView(), width).split("\n")[1]
-        words = ("727 work", "104 BUSY", "88 starved", "1 lost", "late", "1 host down" if width > 100 else "1 down")
+        words = (
+            "727 work",
+            "104 BUSY",
+            "88 starved",
+            "1 lost",
+            "late",
+            "1 host down" if width > 100 else "1 down",
+        )
         assert all(word in summary for word in words) or width == 100, (width, summary)
         assert ("BUSY, NOT WORKING" in summary) == (width >= 100)
 
 
-def test_a_group_of_several_hosts_names_the_host_of_its_straggler_and_a_column_its_hosts(frame: FleetFrame) -> None:
+def test_a_group_of_several_hosts_names_the_host_of_its_straggler_and_a_column_its_hosts(
+    frame: FleetFrame,
+) -> None:
     jobs = _text(frame, FleetView(panel="jobs"), 200)
     assert "node-062 GPU 0 straggles: SM 94" in jobs and jobs.split("\n")[3].count("JOB") == 1
     assert "HOSTS" in jobs.split("\n")[3]
@@ -113,14 +146,20 @@ def test_a_group_of_several_hosts_names_the_host_of_its_straggler_and_a_column_i
 
 def test_the_worst_host_is_the_first_and_every_order_can_be_reversed(frame: FleetFrame) -> None:
     view = FleetView()
-    assert [group.verdict.state for group in groups(frame, view)[:3]] == ["lost", "late", "busy_not_working"]
+    assert [group.verdict.state for group in groups(frame, view)[:3]] == [
+        "lost",
+        "late",
+        "busy_not_working",
+    ]
     for name in ("worst", "waste", "gap", "sm", "util", "power", "stragglers", "name"):
         once = sorted_by(replace(view, sort="name" if name != "name" else "worst"), name)
         there, back = rows_of(frame, once), rows_of(frame, sorted_by(once, name))
         assert there == back[::-1] and len(there) == 125
 
 
-def test_the_cursor_stays_in_sight_and_on_its_host_when_the_order_changes(frame: FleetFrame) -> None:
+def test_the_cursor_stays_in_sight_and_on_its_host_when_the_order_changes(
+    frame: FleetFrame,
+) -> None:
     view, page = FleetView(), 10
     for _ in range(30):
         view = moved(rows_of(frame, view), view, 1, page)
@@ -141,12 +180,18 @@ def test_the_cursor_stays_in_sight_and_on_its_host_when_the_order_changes(frame:
 def test_the_filter_keeps_the_rows_it_says(frame: FleetFrame, text: str, holds) -> None:  # type: ignore[no-untyped-def]
     kept = {group.name for group in groups(frame, FleetView(filter=parse(text)))}
     known = [group for group in frame.hosts if group.sm_active_pct is not None]
-    assert kept & {group.name for group in known} == {group.name for group in known if holds(group)} != set()
+    assert (
+        kept & {group.name for group in known}
+        == {group.name for group in known if holds(group)}
+        != set()
+    )
     with pytest.raises(ExpressionError, match="did you mean user"):
         parse("usr:ml")
 
 
-def test_a_gpu_that_is_lost_is_called_so_on_its_host_whatever_its_node_said_last(frame: FleetFrame) -> None:
+def test_a_gpu_that_is_lost_is_called_so_on_its_host_whatever_its_node_said_last(
+    frame: FleetFrame,
+) -> None:
     rows = _text(frame, FleetView(panel="host", host="node-029"), 160).split("\n")
     (lost,) = [row for row in rows if "× lost" in row]
     assert lost.split()[0] == "7" and sum("● working" in row for row in rows) == 7
@@ -175,7 +220,9 @@ class Answers(SimulatedFleet):
 
 
 @contextlib.asynccontextmanager
-async def _shown(answers: Answers, size: tuple[int, int] = (100, 30)) -> AsyncIterator[tuple[FleetApp, Any]]:
+async def _shown(
+    answers: Answers, size: tuple[int, int] = (100, 30)
+) -> AsyncIterator[tuple[FleetApp, Any]]:
     """The screen once its first frame is there."""
     app = FleetApp(FleetView(), "dark", FleetWatch(answers))
     async with shown(app, size) as pilot:
@@ -198,7 +245,9 @@ async def _typed(pilot, *keys: str) -> None:  # type: ignore[no-untyped-def]
     await pilot.pause()
 
 
-async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_lead_to_every_panel_and_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     answers = Answers()
     async with _shown(answers, (120, 36)) as (app, pilot):
@@ -243,7 +292,9 @@ async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay
         await _settled(pilot, lambda: app.view.error is not None)
         text = _text(app.frame, app.view, 100, 30)  # type: ignore[arg-type]
         assert "nobody listens there" in text and "node-0" in text
-        assert app.view.stale_s is not None and "STALE" in text, "it is old from the first refresh that failed"
+        assert app.view.stale_s is not None and "STALE" in text, (
+            "it is old from the first refresh that failed"
+        )
         answers.fails = ""
         app.watched.go_to(None)
         await _settled(pilot, lambda: app.view.error is None)
@@ -252,5 +303,7 @@ async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay
 
 @pytest.mark.parametrize("width", [1, 10, 40])
 def test_a_fleet_that_has_not_answered_is_drawn_at_every_width(width: int) -> None:
-    read = FleetReading(1.0, "1 host", (), {"a": Down(None, "connecting …", "pending")}, (), None, LastHour([], 1.0))
+    read = FleetReading(
+        1.0, "1 host", (), {"a": Down(None, "connecting …", "pending")}, (), None, LastHour([], 1.0)
+    )
     assert len(fleet_screen(fleet_frame(read), FleetView(), width, 20).rows) == 20

@@ -24,7 +24,12 @@ from tests.support.engines import free_port
 from tests.support.prom_servers import Engine, engines, nobody_listens
 from tests.support.simulated_fleet import SLOW, STARVED, fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.nvml, pytest.mark.xdist_group("servers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.nvml,
+    pytest.mark.xdist_group("servers"),
+]
 ROOT = Path(__file__).parents[3]
 SETTLED_S = 22.0
 """Until the shortest window holds its samples, and the GPU that vanishes has been gone for one."""
@@ -71,17 +76,22 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     scenario.write()
     # Without the engines the tests are skipped from inside: the exporter ends then, too.
     with closing(Node(scenario)) as node, fleet() as port, nobody_listens() as dead:
-        scrapes = f"  - job_name: live\n    static_configs: [{{targets: ['127.0.0.1:{node.port}']}}]\n"
+        scrapes = (
+            f"  - job_name: live\n    static_configs: [{{targets: ['127.0.0.1:{node.port}']}}]\n"
+        )
         for names in ALL_NAMES:
             scrapes += (
                 f"  - job_name: sim-{names}\n    honor_labels: true\n    metrics_path: /{names}\n"
                 f"    static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
             )
         for job in ("gputop", "dcgm-exporter"):
-            scrapes += f"  - job_name: {job}\n    static_configs: [{{targets: ['127.0.0.1:{dead}']}}]\n"
+            scrapes += (
+                f"  - job_name: {job}\n    static_configs: [{{targets: ['127.0.0.1:{dead}']}}]\n"
+            )
         # Each minute is too seldom for a fleet that is there for half of one; windows are those of its scrapes.
         rules = {
-            names: rules_yaml(names, 2.5, scrape_s=1.0).replace("interval: 1m", "interval: 5s") for names in ALL_NAMES
+            names: rules_yaml(names, 2.5, scrape_s=1.0).replace("interval: 1m", "interval: 5s")
+            for names in ALL_NAMES
         }
         with engines(folder, scrapes, rules) as asked:
             time.sleep(SETTLED_S)
@@ -92,19 +102,27 @@ MISSED = ("absent", "fewer_targets", "hang")
 """Questions without an answer here: every target is there, and nothing hangs."""
 
 
-OWN_NAMES_FIRST = [name if name == "gputop" else pytest.param(name, marks=pytest.mark.weekly) for name in ALL_NAMES]
+OWN_NAMES_FIRST = [
+    name if name == "gputop" else pytest.param(name, marks=pytest.mark.weekly) for name in ALL_NAMES
+]
 """gputop's own metric names; those of dcgm-exporter's generations are left to the weekly part."""
 
 
 def _asked(id: str, names: Names) -> str | None:
     query = QUESTIONS[id].promql(rule_scope(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
-    return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[24h]", ":host:gpus[40s]")
+    return (
+        None
+        if query is None
+        else query.replace(":1m]", ":5s]").replace(":host:gpus[24h]", ":host:gpus[40s]")
+    )
 
 
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
 @pytest.mark.parametrize("names", OWN_NAMES_FIRST)
-def test_every_query_of_every_generation_is_answered(place: Place, engine: str, names: Names) -> None:
+def test_every_query_of_every_generation_is_answered(
+    place: Place, engine: str, names: Names
+) -> None:
     # What is recorded is in the engine that evaluates the rules.
     asked = {
         id: query
@@ -132,12 +150,16 @@ def _never_answered(engine: Engine, queries: Mapping[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
 @pytest.mark.parametrize("names", ALL_NAMES)
-def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, engine: str, names: Names) -> None:
+def test_both_planted_stragglers_are_found_and_no_other_of_800(
+    place: Place, engine: str, names: Names
+) -> None:
     host = DIALECTS[names].hosts[0]
     for id, planted in (("straggler_slow", SLOW), ("straggler_starved", STARVED)):
         # As with all queries, a window may hold nothing where an engine got no processor for some seconds.
         found = place.engines[engine].until(_asked(id, names) or "")
-        assert {(labels[host].partition(":")[0], labels["gpu"]) for labels, _ in found} == {planted}, id
+        assert {(labels[host].partition(":")[0], labels["gpu"]) for labels, _ in found} == {
+            planted
+        }, id
 
 
 @pytest.mark.parametrize("names", OWN_NAMES_FIRST)
@@ -147,7 +169,9 @@ def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Name
     for file in ("grafana/gputop-fleet.json", "grafana/gputop-job.json"):
         for panel in json.loads(made[file])["panels"]:
             for target in panel.get("targets", ()) if panel["title"] not in missed else ():
-                query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(":1m]", ":5s]")
+                query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(
+                    ":1m]", ":5s]"
+                )
                 query = query.replace("$price", "2.5")
                 shown[query.replace("[2m]", "[8s]")] = panel["title"]
     # Several panels may have one title.

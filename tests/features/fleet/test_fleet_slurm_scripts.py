@@ -32,7 +32,9 @@ class Place:
     def submit(self, folder: Path, text: str) -> str:
         script = folder / "job.sh"
         script.write_text(f"#!/bin/sh\n{text}\n")
-        return self.slurm.run("sbatch", "--parsable", "--requeue", f"--output={folder}/out.txt", str(script))
+        return self.slurm.run(
+            "sbatch", "--parsable", "--requeue", f"--output={folder}/out.txt", str(script)
+        )
 
     def state(self, job: str, state: str) -> None:
         self.slurm.until(f"JobState={state}", "scontrol", "show", "job", job, within_s=180.0)
@@ -66,7 +68,9 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield Place(running, told, gputop)
 
 
-def test_a_batch_job_is_recorded_over_all_its_steps_and_judged_at_its_end(place: Place, tmp_path: Path) -> None:
+def test_a_batch_job_is_recorded_over_all_its_steps_and_judged_at_its_end(
+    place: Place, tmp_path: Path
+) -> None:
     job = place.submit(tmp_path, "srun sleep 3\nsrun sleep 3\nsleep 2")
     place.state(job, "COMPLETED")
     name = f"job-{job}-{place.slurm.node}"
@@ -80,7 +84,10 @@ def test_a_batch_job_is_recorded_over_all_its_steps_and_judged_at_its_end(place:
 def test_steps_without_a_batch_script_have_a_recording_each(place: Place) -> None:
     told = place.slurm.run("salloc", "sh", "-c", "echo $SLURM_JOB_ID; srun sleep 3; srun sleep 3")
     name = f"job-{told.splitlines()[0]}-{place.slurm.node}"
-    assert {path.name for path in place.told.glob(f"{name}*.txt")} == {f"{name}.txt", f"{name}-2.txt"}
+    assert {path.name for path in place.told.glob(f"{name}*.txt")} == {
+        f"{name}.txt",
+        f"{name}-2.txt",
+    }
     assert place.recorded_s(f"{name}-2") >= 2.0
 
 
@@ -108,7 +115,11 @@ def _recorder(place: Place, name: str) -> int:
     """The pid of the recorder of a job, once it has written something."""
     deadline = time.monotonic() + 60.0
     path = place.told / f"{name}.pid"
-    while not path.exists() or len(words := path.read_text().split()) < 3 or not Path(f"{words[2]}.jsonl.gz").exists():
+    while (
+        not path.exists()
+        or len(words := path.read_text().split()) < 3
+        or not Path(f"{words[2]}.jsonl.gz").exists()
+    ):
         assert time.monotonic() < deadline, list(place.told.iterdir())
         time.sleep(0.1)
     return int(words[0])

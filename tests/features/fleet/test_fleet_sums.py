@@ -36,7 +36,13 @@ from gputop.features.fleet.gpu_state import judged, lost_hours
 from gputop.features.fleet.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.queries import DIALECT_LABEL, UP, FleetSchema
-from gputop.features.fleet.recorded_hosts import HostNames, RecordedHosts, lost_of, recorded_host, shares_of
+from gputop.features.fleet.recorded_hosts import (
+    HostNames,
+    RecordedHosts,
+    lost_of,
+    recorded_host,
+    shares_of,
+)
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
@@ -52,7 +58,9 @@ JOB_1, JOB_2 = JobName("slurm", "1"), JobName("job", "2")
 
 
 def fleet_at(url: str, most_gpus: int | None = None) -> PrometheusFleet:
-    return PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=most_gpus)
+    return PrometheusFleet(
+        Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=most_gpus
+    )
 
 
 def of_job(host: str, gpus: int, sm: float = 60.0, job: JobName = JOB_1) -> list[GpuReading]:
@@ -69,7 +77,9 @@ def evaluate(url: str, at: float, only: str = "") -> None:
         lines = []
         for row in answer.rows:
             labels = {**labels_of(row.metric), NAMES_LABEL: names}
-            text = ",".join(f'{key}="{value}"' for key, value in labels.items() if key != "__name__")
+            text = ",".join(
+                f'{key}="{value}"' for key, value in labels.items() if key != "__name__"
+            )
             assert row.value is not None
             lines.append(f"{name}{{{text}}} {row.value[1]} {at:.3f}\n")
         if lines:
@@ -78,7 +88,9 @@ def evaluate(url: str, at: float, only: str = "") -> None:
 
 
 @pytest.fixture(scope="module")
-def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FleetFrame, FleetFrame, FleetFrame]]:
+def frames(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[FleetFrame, FleetFrame, FleetFrame]]:
     """The same moment GPU by GPU, by sums, and by sums with the GPUs of the rows in sight."""
     with victoria(tmp_path_factory.mktemp("engine")) as url:
         imported(url, past(FLEET, STARTED, 2700.0, 60.0))
@@ -116,13 +128,24 @@ def test_counts_hosts_jobs_and_users_are_those_of_asking_for_every_gpu(
         for name, group in theirs.items():
             mine = ours[name]
             # Whose the GPU is that is lost, its last sample says; what the rules record now does not.
-            kept = [s for s, n in (*mine.counts.items(), *group.counts.items()) if n and (s != "lost" or of == "hosts")]
+            kept = [
+                s
+                for s, n in (*mine.counts.items(), *group.counts.items())
+                if n and (s != "lost" or of == "hosts")
+            ]
             assert all(mine.counts.get(s, 0) == group.counts.get(s, 0) for s in kept), (of, name)
-            assert set(mine.jobs) == set(group.jobs) and set(mine.users) == set(group.users), (of, name)
-            if group.down is None and not any(mine.counts.get(state) for state in ("lost", "late", "down")):
+            assert set(mine.jobs) == set(group.jobs) and set(mine.users) == set(group.users), (
+                of,
+                name,
+            )
+            if group.down is None and not any(
+                mine.counts.get(state) for state in ("lost", "late", "down")
+            ):
                 for key in ("util_pct", "sm_active_pct", "gap_pct", "power_w"):
                     wanted = getattr(group, key)
-                    assert getattr(mine, key) == (wanted and pytest.approx(wanted, rel=1e-3, abs=0.2)), (of, name, key)
+                    assert getattr(mine, key) == (
+                        wanted and pytest.approx(wanted, rel=1e-3, abs=0.2)
+                    ), (of, name, key)
 
 
 @pytest.mark.slow
@@ -134,15 +157,23 @@ def test_gpus_are_asked_for_only_where_they_are_in_sight_and_rows_keep_their_ord
     order = [group.name for group in sorted(sums.hosts, key=worst_first)]
     # Only a straggler, which sums do not show, rises.
     straggle = {group.name for group in looked.hosts if group.verdict.straggles}
-    rest = [group.name for group in sorted(looked.hosts, key=worst_first) if group.name not in straggle]
+    rest = [
+        group.name for group in sorted(looked.hosts, key=worst_first) if group.name not in straggle
+    ]
     assert rest == [name for name in order if name not in straggle] and len(straggle) < 5
     known = {group.name for group in looked.hosts if group.gpus}
     absent = set(every.read.down)
-    assert set(order[:40]) - absent <= known and len(known) < 100 and not any(group.gpus for group in sums.hosts)
+    assert (
+        set(order[:40]) - absent <= known
+        and len(known) < 100
+        and not any(group.gpus for group in sums.hosts)
+    )
     theirs = _by_name(every.hosts)
     for group in looked.hosts:
         if group.gpus and group.down is None:
-            assert [gpu.state for gpu in group.gpus] == [gpu.state for gpu in theirs[group.name].gpus], group.name
+            assert [gpu.state for gpu in group.gpus] == [
+                gpu.state for gpu in theirs[group.name].gpus
+            ], group.name
             assert group.verdict == theirs[group.name].verdict, group.name
 
 
@@ -162,18 +193,32 @@ LOST = [Lost("n3", "", JOB_2, "bob", "starved", 3.0), Lost("n2", "", NO_JOB, "",
 def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None:
     down = {"n1": Down(60.0, "the exporter does not answer"), "n9": Down(None, "it hangs", "late")}
     frame = fleet_frame(_reading(hour=LastHour(LOST), missing={"n3": 1, "n9": 8}, down=down))
-    assert counted(frame) == {"down": 8, "late": 8, "lost": 1, "idle": 4, "working": 5, "starved": 6}
+    assert counted(frame) == {
+        "down": 8,
+        "late": 8,
+        "lost": 1,
+        "idle": 4,
+        "working": 5,
+        "starved": 6,
+    }
     hosts, jobs = _by_name(frame.hosts), _by_name(frame.jobs)
     assert hosts["n3"].verdict.text == "1 lost · 6 starved" and hosts["n9"].size == 8
     assert (hosts["n3"].waste_gpu_h, hosts["n2"].idle_gpu_h) == (3.0, 4.0)
-    assert jobs["slurm 1"].util_pct == pytest.approx((98.0 * 8 + 50.0 * 4) / 12) and jobs["slurm 1"].size == 12
+    assert (
+        jobs["slurm 1"].util_pct == pytest.approx((98.0 * 8 + 50.0 * 4) / 12)
+        and jobs["slurm 1"].size == 12
+    )
     assert jobs["slurm 1"].hosts == ("n1", "n2") and frame.jobs[-1].name == ""
-    assert passes(parse("state:starved"), hosts["n3"]) and not passes(parse("state:starved"), hosts["n2"])
+    assert passes(parse("state:starved"), hosts["n3"]) and not passes(
+        parse("state:starved"), hosts["n2"]
+    )
     assert passes(parse("gpus>7"), hosts["n2"])
     (row,) = [row for row in frame.waste if row.job == "job 2"]
     assert row.gpu_h == 3.0 and row.gpus == 7
     text = text_of(fleet_screen(frame, FleetView(panel="stragglers"), 160, 48).rows)
-    assert "no alert fires for one" in text and "no GPU holds" not in text, "nobody looked at every job"
+    assert "no alert fires for one" in text and "no GPU holds" not in text, (
+        "nobody looked at every job"
+    )
     assert "sums of the rules" in text and "4 hosts" in text and "32 GPUs" in text
 
 
@@ -184,7 +229,9 @@ def test_a_part_of_a_job_has_no_straggler() -> None:
     assert [(one.host, one.gpu) for one in frame.stragglers] == [("n1", "7")]
 
 
-def test_hosts_of_which_nothing_new_was_recorded_are_taken_from_the_frame_before_and_are_the_same() -> None:
+def test_hosts_of_which_nothing_new_was_recorded_are_taken_from_the_frame_before_and_are_the_same() -> (
+    None
+):
     read = _reading(hour=LastHour(LOST), missing={"n3": 1})
     sums, some = fleet_frame(read), replace(read, gpus=of_job("n2", 4))
     looked = fleet_frame(some, sums)
@@ -212,12 +259,16 @@ def test_recorded_labels_name_owner_and_host_and_two_exporters_of_a_host_are_one
     (share,) = shares_of([(mine, 6.0), (rest, 2.0)], names)
     assert share.host == "n1" and share.states == {"busy_not_working": 6, "working": 2}
     several = HostNames({}, (rest, other))
-    shares = shares_of([(rest, 8.0), (other, 4.0), (odd, 3.0), (other._replace(quantity="idle"), -1e300)], several)
+    shares = shares_of(
+        [(rest, 8.0), (other, 4.0), (odd, 3.0), (other._replace(quantity="idle"), -1e300)], several
+    )
     assert [(share.host, share.gpus) for share in shares] == [("a/n1", 8), ("b/n1", 4)]
     assert not lost_of([(odd, 5.0), (other, float("1e300"))], several)
     owned = [row._replace(quantity="starved", job=JobName("slurm", "901")) for row in (rest, other)]
     hours = lost_of([(row, 1.0) for row in owned], several)
-    assert [lost.job for lost in hours] == ["a/slurm 901", "b/slurm 901"], "each cluster counts its jobs from 1"
+    assert [lost.job for lost in hours] == ["a/slurm 901", "b/slurm 901"], (
+        "each cluster counts its jobs from 1"
+    )
 
 
 def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are() -> None:
@@ -237,7 +288,9 @@ def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are
     for hosts in (("n1",), ("n1", "n2")):
         watch.see(hosts, None)
         deadline = time.monotonic() + 20.0
-        while {gpu.host for gpu in (watch.shown.frame.read.gpus if watch.shown.frame else ())} != set(hosts):
+        while {
+            gpu.host for gpu in (watch.shown.frame.read.gpus if watch.shown.frame else ())
+        } != set(hosts):
             assert time.monotonic() < deadline, looked
             told.wait(0.2)
             told.clear()
@@ -247,15 +300,21 @@ def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are
 
 @pytest.mark.slow
 @on_engine
-def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish(tmp_path: Path) -> None:
+def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish(
+    tmp_path: Path,
+) -> None:
     small = SimulatedFleet(24)
     with victoria(tmp_path) as url:
         imported(url, past(small, STARTED, 2700.0, 60.0))
         plain = fleet_at(url, 10)
         plain.settle()
         read = plain.ask(STARTED)
-        assert not read.shares and len(read.gpus) >= 184 and plain.look(["node-001"], STARTED) is None
-        assert "one by one" in read.problems[-1] and "fleet deploy" in read.problems[-1], "there are no rules yet"
+        assert (
+            not read.shares and len(read.gpus) >= 184 and plain.look(["node-001"], STARTED) is None
+        )
+        assert "one by one" in read.problems[-1] and "fleet deploy" in read.problems[-1], (
+            "there are no rules yet"
+        )
         plain.close()
         evaluate(url, STARTED - 1800.0, HOST_ADDRESS)
         evaluate(url, STARTED)
@@ -288,7 +347,9 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
         client.close()
 
 
-@pytest.mark.parametrize("cluster", [{"cluster": "b"}, {}], ids=["silent in one cluster", "no cluster is named"])
+@pytest.mark.parametrize(
+    "cluster", [{"cluster": "b"}, {}], ids=["silent in one cluster", "no cluster is named"]
+)
 def test_an_address_that_two_clusters_have_is_silent_in_its_own(cluster: dict[str, str]) -> None:
     address = {"instance": "10.0.0.1:9401"}
 
@@ -304,7 +365,9 @@ def test_an_address_that_two_clusters_have_is_silent_in_its_own(cluster: dict[st
     assert sorted(read.down) == (["b/10.0.0.1"] if cluster else ["a/10.0.0.1", "b/10.0.0.1"])
 
 
-def test_a_gpu_in_sight_is_of_the_host_that_its_address_is_recorded_of_and_those_of_others_are_left_out() -> None:
+def test_a_gpu_in_sight_is_of_the_host_that_its_address_is_recorded_of_and_those_of_others_are_left_out() -> (
+    None
+):
     told = {DIALECT_LABEL: "legacy", "instance": "10.0.0.1:9400", "gpu": "0"}
     gpus = [
         ({**told, "UUID": "GPU-a", "cluster": "a", "Hostname": "n1"}, 1),
@@ -319,7 +382,9 @@ def test_a_gpu_in_sight_is_of_the_host_that_its_address_is_recorded_of_and_those
 
 @pytest.mark.slow
 @on_engine
-def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(tmp_path: Path) -> None:
+def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(
+    tmp_path: Path,
+) -> None:
     small, minutes = SimulatedFleet(24), 3
     wanted: dict[str, float] = {}
     for gpu in small.ask(STARTED).gpus:
@@ -332,7 +397,12 @@ def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(tm
             evaluate(url, STARTED - 60.0 * minute)
         for fleet in (fleet_at(url), fleet_at(url, 10)):
             read, hour = fleet.ask(STARTED), fleet.hour(STARTED)
-            assert hour is not None and hour.lost is not None and hour.span_s == 60.0 * minutes and not hour.note
+            assert (
+                hour is not None
+                and hour.lost is not None
+                and hour.span_s == 60.0 * minutes
+                and not hour.note
+            )
             assert fleet.hour(STARTED) is hour, "once a minute"
             found: dict[str, float] = {}
             for lost in hour.lost:
@@ -353,7 +423,9 @@ def _answering(value: str | None) -> Any:
         "instance": "n1:9400", "Hostname": "n1", "gpu": "0", "UUID": "GPU-1", "gputop_names": "legacy",
         "state": "idle", "code": "2", "names": "legacy", "hpc_job": "7", "alertname": "A",
     }  # fmt: skip
-    return ScriptedClient(lambda of: [(told, value or 1)] if value or "modelName" in of else [], "gputop", "legacy")
+    return ScriptedClient(
+        lambda of: [(told, value or 1)] if value or "modelName" in of else [], "gputop", "legacy"
+    )
 
 
 @pytest.mark.parametrize("most_gpus", [None, -1, 0])
@@ -369,10 +441,14 @@ def test_no_count_of_an_engine_ends_an_output(value: str, most_gpus: int | None)
             assert fleet_screen(frame, FleetView(panel=panel), 120, 40).rows
 
 
-def test_where_the_last_hour_cannot_be_known_every_output_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_last_hour_cannot_be_known_every_output_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(last_hour, "MOST_GPUS", -1)
     frame = frame_once(PrometheusFleet(_answering(None), "x", "", lambda: STARTED), None)
-    assert "rules of `gputop fleet deploy`" in fleet_json(frame) and '"not_work_gpu_h": null' in fleet_json(frame)
+    assert "rules of `gputop fleet deploy`" in fleet_json(
+        frame
+    ) and '"not_work_gpu_h": null' in fleet_json(frame)
     for width in (80, 160):
         text = text_of(fleet_screen(frame, FleetView(panel="waste"), width, 40).rows)
         assert "rules of `gputop fleet deploy`" in text and "being read" not in text

@@ -26,10 +26,14 @@ def test_a_new_owner_is_judged_by_its_own_minutes_alone() -> None:
     assert {(owner, state, share) for column, owner, state, share in rows if column < 30} == {
         (ANNA, "allocated_unused", 1.0)
     }
-    assert {(owner, state, share) for column, owner, state, share in rows if column >= 30} == {(BOB, "working", 0.0)}
+    assert {(owner, state, share) for column, owner, state, share in rows if column >= 30} == {
+        (BOB, "working", 0.0)
+    }
 
 
-def test_a_node_that_counts_its_seconds_is_believed_and_minutes_without_a_sample_are_no_minutes() -> None:
+def test_a_node_that_counts_its_seconds_is_believed_and_minutes_without_a_sample_are_no_minutes() -> (
+    None
+):
     hour = _hour(95.0, float("nan"), 40)
     hour.states = dict.fromkeys(range(20, 40), "starved")
     hour.counted_s = array("d", [15.0 * column for column in range(COLUMNS)])

@@ -68,9 +68,13 @@ def test_a_measurement_goes_on_until_it_is_sure_or_out_of_time() -> None:
     assert found.error_pct <= 3.0 and found.batches > 25, "after half a second it is not sure yet"
     assert found.batch_s == pytest.approx(0.02, rel=0.05)
     wild = Uneven(least=0.0, most=0.4)
-    assert 10 <= measure(wild.begin, 0, 0, wild.clock).batches <= 30, "4 s, and what it came to is said"
+    assert 10 <= measure(wild.begin, 0, 0, wild.clock).batches <= 30, (
+        "4 s, and what it came to is said"
+    )
     slow = Queue(queued=0, batch_s=5.0)
-    assert measure(slow.begin, 0, 0, slow.clock).batches == 4, "batches of seconds are not waited for eight times"
+    assert measure(slow.begin, 0, 0, slow.clock).batches == 4, (
+        "batches of seconds are not waited for eight times"
+    )
 
 
 def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:
@@ -103,7 +107,11 @@ def test_the_answer_is_the_smallest_setting_that_is_fast_enough() -> None:
     assert plan.is_enough(rows[:3], 40.0)
     assert plan.is_enough([row(0, 1.9)], 0.8 * 40) and not plan.is_enough([row(0, 30.0)], 0.8 * 40)
     assert plan.doublings(3) == [0, 1, 2, 4] and plan.doublings(100)[-1] == 32
-    assert plan.setting_of(4, 4).kwargs == {"num_workers": 4, "prefetch_factor": 4, "persistent_workers": True}
+    assert plan.setting_of(4, 4).kwargs == {
+        "num_workers": 4,
+        "prefetch_factor": 4,
+        "persistent_workers": True,
+    }
     assert plan.setting_of(0).kwargs == {"num_workers": 0}
     for bad in (-1, "many", [], [999]):
         with pytest.raises(ValueError):
@@ -115,12 +123,25 @@ def test_the_report_says_why_and_what_to_paste() -> None:
     best = row(4, 17.0, 1.5 * GIB, shares=Shares(0.92, 0.02, 0.01, 0.0))
     rows = (row(0, 68.0), best, BenchRow(LoaderSetting(8, 2), failed="not run: would need\x1b 34"))
     said = plan.conclusion_of(best, rows, 25.0, 20.0)
-    report = LoaderReport(rows, best, said, plan.limit_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0)
+    report = LoaderReport(
+        rows, best, said, plan.limit_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0
+    )
     text = str(report)
-    assert "4 workers are enough: 17.0 ms a batch, and your step takes 25 ms; more gain nothing" in text
-    assert "CPU-bound: more workers help up to 8 cores" in unfolded(report) and max(map(len, text.splitlines())) <= 100
-    assert "help" not in plan.limit_of(best, room, 20.0), "nothing more is needed where it is fast enough"
-    assert "→ DataLoader(dataset, batch_size=64, num_workers=4, prefetch_factor=2, persistent_workers=True)" in text
+    assert (
+        "4 workers are enough: 17.0 ms a batch, and your step takes 25 ms; more gain nothing"
+        in text
+    )
+    assert (
+        "CPU-bound: more workers help up to 8 cores" in unfolded(report)
+        and max(map(len, text.splitlines())) <= 100
+    )
+    assert "help" not in plan.limit_of(best, room, 20.0), (
+        "nothing more is needed where it is fast enough"
+    )
+    assert (
+        "→ DataLoader(dataset, batch_size=64, num_workers=4, prefetch_factor=2, persistent_workers=True)"
+        in text
+    )
     assert "\x1b" not in text and plain(loader_document(report), is_ascii=True).isascii()
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert data["best"]["kwargs"]["num_workers"] == 4 and data["schema"] == 1

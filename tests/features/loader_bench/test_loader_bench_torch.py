@@ -63,7 +63,9 @@ def sets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
+def loader(
+    folder: Path, name: str, *more: str, before: tuple[str, ...] = ()
+) -> tuple[int, dict[str, Any], str]:
     words = ("-m", "gputop", "loader", f"sets:{name}", "--json", *more)
     done = ran(folder, *words, launcher=(*before, sys.executable))
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
@@ -93,7 +95,9 @@ def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Pat
     assert by_workers[2] == pytest.approx(by_workers[0] / 2, rel=0.25)
     assert found["best"]["workers"] == 2 and found["best"]["batch_ms"] <= found["need_ms"]
     crowded = (found["room"]["psi_cpu_pct"] or 0.0) > 20.0
-    assert ("unsure" in found["conclusion"]) == crowded and (not crowded or found["confidence"] == "low")
+    assert ("unsure" in found["conclusion"]) == crowded and (
+        not crowded or found["confidence"] == "low"
+    )
 
 
 @pytest.mark.slow
@@ -128,7 +132,14 @@ def test_where_cuda_is_in_use_nothing_is_forked(sets: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 def test_shared_memory_that_is_too_small_is_a_row_that_says_so(sets: Path) -> None:
-    own = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=4m none /dev/shm && exec "$@"', "sh")
+    own = (
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=4m none /dev/shm && exec "$@"',
+        "sh",
+    )
     if subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace of one's own is allowed here")
     code, found, _ = loader(sets, "big", "--workers", "2", before=own)

@@ -20,7 +20,15 @@ from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, analyse
 from gputop.features.memory_snapshot.memory_findings import findings
 from tests.support.spoiled import checked_page, spoil
-from tests.support.synthetic_memory import BACKWARD, FORWARD, OPTIMIZER, PARAMETERS, Allocator, dumped, frames
+from tests.support.synthetic_memory import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    PARAMETERS,
+    Allocator,
+    dumped,
+    frames,
+)
 
 MIB = 1 << 20
 
@@ -45,7 +53,11 @@ def random_run(seed: int) -> Allocator:
         if held and draw.random() < 0.45:
             memory.free(held.pop(draw.randrange(len(held))))
         else:
-            held.append(memory.alloc(draw.randrange(1, 4 * MIB), draw.choice((FORWARD, OPTIMIZER, BACKWARD))))
+            held.append(
+                memory.alloc(
+                    draw.randrange(1, 4 * MIB), draw.choice((FORWARD, OPTIMIZER, BACKWARD))
+                )
+            )
     return memory
 
 
@@ -54,7 +66,9 @@ def random_run(seed: int) -> Allocator:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("last", [None, 120])
-def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(seed: int, last: int | None, tmp_path: Path) -> None:
+def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(
+    seed: int, last: int | None, tmp_path: Path
+) -> None:
     """Also of a ring of events that has lost its begin: what was there before is told from the blocks at the end."""
     memory = random_run(seed)
     live: dict[int, tuple[int, str]] = {}
@@ -72,7 +86,11 @@ def test_the_peak_and_what_was_alive_then_are_those_of_a_replay(seed: int, last:
     assert report.peak is not None
     assert (report.peak.bytes, report.peak.event) == (max(totals), peak)
     assert report.preexisting_bytes == totals[0]
-    assert sum(report.categories_bytes.values()) == report.peak.bytes == sum(row.bytes for row in report.alive)
+    assert (
+        sum(report.categories_bytes.values())
+        == report.peak.bytes
+        == sum(row.bytes for row in report.alive)
+    )
     assert sum(row.allocations for row in report.alive) == len(states[before + peak])
     if last is None:
         names = Counter[str]()
@@ -123,8 +141,16 @@ def test_an_allocation_that_failed_for_fragmentation_says_so_and_one_that_could_
     assert memory.alloc(200 * MIB, FORWARD) == 0
     report = device(tmp_path, memory.snapshot())
     (failure,) = report.out_of_memory
-    assert (failure.wanted_bytes, failure.device_free_bytes, failure.in_use_bytes) == (200 * MIB, 76 * MIB, 512 * MIB)
-    assert (failure.free.stuck_bytes, failure.missing_bytes, failure.place) == (512 * MIB, 0, "ml/model.py:42 forward")
+    assert (failure.wanted_bytes, failure.device_free_bytes, failure.in_use_bytes) == (
+        200 * MIB,
+        76 * MIB,
+        512 * MIB,
+    )
+    assert (failure.free.stuck_bytes, failure.missing_bytes, failure.place) == (
+        512 * MIB,
+        0,
+        "ml/model.py:42 forward",
+    )
     status, text = said(capsys, str(tmp_path / "s.pickle"))
     assert status == 1 and "OUT OF MEMORY: 200 MiB wanted at ml/model.py:42 forward" in text
     assert "as one piece it would have sufficed" in text and "expandable_segments:True" in text
@@ -142,7 +168,9 @@ def found(snapshot: Any, tmp_path: Path) -> list[str]:
     return [finding.id for gpu in report.devices for finding in findings(report, gpu)]
 
 
-def between_steps(free_mib: int, *, segments: int = 100, hole_is_used: bool = True) -> dict[str, Any]:
+def between_steps(
+    free_mib: int, *, segments: int = 100, hole_is_used: bool = True
+) -> dict[str, Any]:
     """Three steps that fill every segment and let go again; without ``hole_is_used`` a step fills other segments."""
     memory = Allocator()
     kept = 20 - free_mib
@@ -223,7 +251,11 @@ def test_one_impossible_number_is_unknown_and_the_rest_of_the_file_is_read(
     assert failure.device_free_bytes is None and failure.wanted_bytes == 200 * MIB
     memory._event("free_requested", 0, number, [])
     status, text = said(capsys, str(dumped(tmp_path / "s.pickle", memory.snapshot())))
-    assert status == 1 and "1 impossible number in the file" in text and "an unknown amount free" in text
+    assert (
+        status == 1
+        and "1 impossible number in the file" in text
+        and "an unknown amount free" in text
+    )
 
 
 def test_what_holds_more_at_each_step_is_named_and_what_only_the_first_step_makes_is_not(
@@ -242,7 +274,9 @@ def test_what_holds_more_at_each_step_is_named_and_what_only_the_first_step_make
     (grown,) = report.growth
     assert (grown.place, grown.bytes_a_step, grown.steps) == ("ml/train.py:77 log", 3.0 * MIB, 5)
     status, text = said(capsys, str(tmp_path / "s.pickle"))
-    assert status == 1 and "GROWS: 3 MiB more are held with each step" in text and ".detach()" in text
+    assert (
+        status == 1 and "GROWS: 3 MiB more are held with each step" in text and ".detach()" in text
+    )
     assert [row.place for row in report.survived] == ["ml/train.py:10 main", "ml/train.py:77 log"]
 
 
@@ -260,7 +294,11 @@ def test_text_data_and_page_say_the_same_and_no_text_of_a_file_reaches_the_termi
     assert max(map(len, text.splitlines())) <= 120
     assert "5 MiB" in text
     data = json.loads(said(capsys, path, "--json")[1])
-    assert (data["schema"], data["kind"], data["devices"][0]["peak"]["bytes"]) == (1, "memory_snapshot", 5 * MIB)
+    assert (data["schema"], data["kind"], data["devices"][0]["peak"]["bytes"]) == (
+        1,
+        "memory_snapshot",
+        5 * MIB,
+    )
     page = said(capsys, path, "--html")[1]
     assert "5 MiB" in checked_page(page)
     target = tmp_path / "out.html"
@@ -288,15 +326,30 @@ def test_a_file_with_more_in_use_than_was_reserved_is_said_to_contradict_itself(
 ) -> None:
     for size, words in ((4096, False), (4097, True)):
         blocks = [{"size": size, "requested_size": size, "state": "active_allocated"}]
-        path = dumped(tmp_path / f"{size}.pickle", [{"address": 4096, "total_size": 4096, "blocks": blocks}])
+        path = dumped(
+            tmp_path / f"{size}.pickle", [{"address": 4096, "total_size": 4096, "blocks": blocks}]
+        )
         assert ("contradicts itself" in said(capsys, str(path))[1]) == words
 
 
 def test_blocks_as_pytorch_2_0_wrote_them_are_read(tmp_path: Path) -> None:
-    block = {"size": 1024, "state": "active_allocated", "history": [{"addr": 1, "real_size": 1000, "frames": FORWARD}]}
-    segment = {"address": 4096, "total_size": 2048, "stream": 0, "blocks": [block, {"size": 1024, "state": "inactive"}]}
+    block = {
+        "size": 1024,
+        "state": "active_allocated",
+        "history": [{"addr": 1, "real_size": 1000, "frames": FORWARD}],
+    }
+    segment = {
+        "address": 4096,
+        "total_size": 2048,
+        "stream": 0,
+        "blocks": [block, {"size": 1024, "state": "inactive"}],
+    }
     report = device(tmp_path, [segment])
-    assert (report.end.allocated_bytes, report.end.rounding_bytes, report.end.free.stuck_bytes) == (1000, 24, 1024)
+    assert (report.end.allocated_bytes, report.end.rounding_bytes, report.end.free.stuck_bytes) == (
+        1000,
+        24,
+        1024,
+    )
     assert report.alive[0].place == "ml/model.py:42 forward"
 
 
@@ -314,7 +367,11 @@ class _Runs:
 def sqlite_file(statement: str) -> bytes:
     database = sqlite3.connect(":memory:")
     database.execute(statement)
-    return database.serialize() if hasattr(database, "serialize") else b"SQLite format 3\x00" + statement.encode()
+    return (
+        database.serialize()
+        if hasattr(database, "serialize")
+        else b"SQLite format 3\x00" + statement.encode()
+    )
 
 
 def memo_bomb() -> bytes:
@@ -348,7 +405,11 @@ def memo_bomb() -> bytes:
     ids=range(22),
 )  # fmt: skip
 def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
-    content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    content: bytes,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
 
     monkeypatch.chdir(tmp_path)
@@ -358,7 +419,22 @@ def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
     assert not (tmp_path / "ran").exists()
 
 
-WRONG = (None, -1, 1 << 70, 3.5, "x" * 5000, [], {}, [1], b"b", ("a",), {1}, 1 << 62, "active", "\x1b[31m")
+WRONG = (
+    None,
+    -1,
+    1 << 70,
+    3.5,
+    "x" * 5000,
+    [],
+    {},
+    [1],
+    b"b",
+    ("a",),
+    {1},
+    1 << 62,
+    "active",
+    "\x1b[31m",
+)
 
 
 def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(

@@ -33,9 +33,17 @@ slow = pytest.mark.slow
 def test_the_kernels_assemble_for_every_architecture(tmp_path: Path, architecture: int) -> None:
     ptxas = shutil.which("ptxas") or next(map(str, Path(sys.prefix).rglob("bin/ptxas")), None)
     if ptxas is None:
-        pytest.skip("ptxas is not here: it comes with the CUDA toolkit, or with the wheel nvidia-cuda-nvcc")
+        pytest.skip(
+            "ptxas is not here: it comes with the CUDA toolkit, or with the wheel nvidia-cuda-nvcc"
+        )
     (tmp_path / "k.ptx").write_bytes(KERNELS.rstrip(b"\0"))
-    command = [ptxas, f"-arch=sm_{architecture}", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "k.o")]
+    command = [
+        ptxas,
+        f"-arch=sm_{architecture}",
+        str(tmp_path / "k.ptx"),
+        "-o",
+        str(tmp_path / "k.o"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "is not defined for option 'gpu-name'" in done.stderr:
         pytest.skip(f"this ptxas knows no sm_{architecture}")
@@ -91,25 +99,50 @@ class Proving:
 
 
 @contextlib.contextmanager
-def gpu(scenario: Scenario, cuda: Cuda, says: Callable[[float], float] = lambda true: true) -> Iterator[Gpu]:
+def gpu(
+    scenario: Scenario, cuda: Cuda, says: Callable[[float], float] = lambda true: true
+) -> Iterator[Gpu]:
     with Gpu(cuda, scenario, 132, says) as running:
         yield running
 
 
 @slow
 @pytest.mark.nvml
-def test_a_true_counter_is_proved_right(nvml_scenario: MakeScenario, cuda: Cuda, tmp_path: Path) -> None:
+def test_a_true_counter_is_proved_right(
+    nvml_scenario: MakeScenario, cuda: Cuda, tmp_path: Path
+) -> None:
     picture, recording = tmp_path / "p.svg", tmp_path / "r.jsonl.gz"
     scenario = nvml_scenario()
     with gpu(scenario, cuda) as running:
-        status, out, err = Proving(scenario, cuda, "-o", str(picture), "--record", str(recording)).done()
+        status, out, err = Proving(
+            scenario, cuda, "-o", str(picture), "--record", str(recording)
+        ).done()
     assert status == 0, (out, err)
-    assert "1 of 132 multiprocessors spins" in out and "← nvidia-smi: 100" in out and out.count("✓") == 5
+    assert (
+        "1 of 132 multiprocessors spins" in out
+        and "← nvidia-smi: 100" in out
+        and out.count("✓") == 5
+    )
     assert "SM activity is right within" in out and "6 of 6" in out
-    assert {("spin", 1), ("spin", 33), ("spin", 66), ("spin", 132), ("tiny", 1), ("copy", 0)} <= running.seen
+    assert {
+        ("spin", 1),
+        ("spin", 33),
+        ("spin", 66),
+        ("spin", 132),
+        ("tiny", 1),
+        ("copy", 0),
+    } <= running.seen
     assert "<svg" in picture.read_text() and stat.S_IMODE(picture.stat().st_mode) == 0o600
-    events = [e.text for snapshot in read_snapshots(str(recording)) for e in snapshot.events if e.kind == "mark"]
-    assert events[:2] == ["prove: nothing runs", "prove: 1 of 132 multiprocessors spins"] and len(events) == 7
+    events = [
+        e.text
+        for snapshot in read_snapshots(str(recording))
+        for e in snapshot.events
+        if e.kind == "mark"
+    ]
+    assert (
+        events[:2] == ["prove: nothing runs", "prove: 1 of 132 multiprocessors spins"]
+        and len(events) == 7
+    )
 
 
 @slow
@@ -120,12 +153,16 @@ def test_a_counter_that_lies_is_caught(nvml_scenario: MakeScenario, cuda: Cuda) 
         status, out, err = Proving(scenario, cuda, "--json").done()
     report = json.loads(out)
     assert (status, report["exit_status"]) == (1, 1), err
-    assert report["reason"] and [len(stage["samples"]) > 0 for stage in report["stages"]] == [True] * 7
+    assert (
+        report["reason"] and [len(stage["samples"]) > 0 for stage in report["stages"]] == [True] * 7
+    )
 
 
 @slow
 @pytest.mark.nvml
-@pytest.mark.parametrize(("truth_told", "expected"), [(True, 0), pytest.param(False, 1, marks=pytest.mark.weekly)])
+@pytest.mark.parametrize(
+    ("truth_told", "expected"), [(True, 0), pytest.param(False, 1, marks=pytest.mark.weekly)]
+)
 def test_the_hardware_counters_are_proved(
     nvml_scenario: MakeScenario, cuda: Cuda, counters: Counters, truth_told: bool, expected: int
 ) -> None:
@@ -141,11 +178,17 @@ def test_the_hardware_counters_are_proved(
     with gpu(scenario, cuda, says):
         status, out, err = Proving(scenario, cuda, *options, stage_s=3.0).done()
     report = json.loads(out)
-    assert (status, report["sm_source"]) == (expected, "counters"), (report["verdict"], report["reason"], err)
+    assert (status, report["sm_source"]) == (expected, "counters"), (
+        report["verdict"],
+        report["reason"],
+        err,
+    )
 
 
 @pytest.mark.nvml
-def test_a_gpu_that_others_use_is_left_alone(nvml_scenario: MakeScenario, cuda: Cuda, tmp_path: Path) -> None:
+def test_a_gpu_that_others_use_is_left_alone(
+    nvml_scenario: MakeScenario, cuda: Cuda, tmp_path: Path
+) -> None:
     scenario = nvml_scenario()
     scenario.gpus[0].processes.append(Process(os.getpid(), 1 << 30))
     kept = tmp_path / "proof.jsonl"
@@ -176,9 +219,15 @@ def test_kernels_that_cannot_run_end_in_one_line(
 
 
 @pytest.mark.nvml
-def test_without_libcuda_it_says_where_that_comes_from(nvml_scenario: MakeScenario, cuda: Cuda) -> None:
+def test_without_libcuda_it_says_where_that_comes_from(
+    nvml_scenario: MakeScenario, cuda: Cuda
+) -> None:
     status, out, err = Proving(nvml_scenario(), cuda, stage_s=0.2, libcuda=False).done()
-    assert status == 3 and out == "" and "libcuda.so.1: not found: it comes with NVIDIA's driver" in err
+    assert (
+        status == 3
+        and out == ""
+        and "libcuda.so.1: not found: it comes with NVIDIA's driver" in err
+    )
 
 
 def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(

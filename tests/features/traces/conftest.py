@@ -18,9 +18,14 @@ Judge = Callable[..., TraceGpuReport]
 
 @pytest.fixture
 def judge(tmp_path: Path) -> Judge:
-    def judged(made: TraceMaker | dict[str, Any], step: str | None = None, **chosen: Any) -> TraceGpuReport:
+    def judged(
+        made: TraceMaker | dict[str, Any], step: str | None = None, **chosen: Any
+    ) -> TraceGpuReport:
         document = made.document() if isinstance(made, TraceMaker) else made
-        (report,) = analyse(read_chrome(str(written(tmp_path / "judged.json", document))), StepChoice(step, **chosen))
+        (report,) = analyse(
+            read_chrome(str(written(tmp_path / "judged.json", document))),
+            StepChoice(step, **chosen),
+        )
         return report
 
     return judged

@@ -54,7 +54,9 @@ def test_kernels_that_dispatch_combine_or_gather_on_one_gpu_compute(kernel: str)
     assert not is_communication(kernel)
 
 
-def one_beside_compute(name: str, *, blocks: float = 2.0, length: int = 1000, stream: int = 27) -> TraceMaker:
+def one_beside_compute(
+    name: str, *, blocks: float = 2.0, length: int = 1000, stream: int = 27
+) -> TraceMaker:
     """Steps of 1 ms of compute and then 1 ms of one kernel on another stream, with nothing beside it."""
     maker = TraceMaker()
     for _ in maker.steps(20):

@@ -28,7 +28,12 @@ def random_job(seed: int) -> TraceMaker:
         what = draw.random()
         if what < 0.15:
             end = maker.t + draw.randrange(5, 300)
-            maker.span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", maker.t, end, "user_annotation")
+            maker.span(
+                "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                maker.t,
+                end,
+                "user_annotation",
+            )
             maker.t = end
         elif what < 0.25:
             end = maker.t + draw.randrange(5, 200)
@@ -43,12 +48,26 @@ def random_job(seed: int) -> TraceMaker:
         stream = draw.choice((7, 20))
         maker.free = free[stream]
         name, cat = draw.choice(
-            (("gemm", "kernel"), ("ncclKernel_AllReduce", "kernel"), ("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy"))
+            (
+                ("gemm", "kernel"),
+                ("ncclKernel_AllReduce", "kernel"),
+                ("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy"),
+            )
         )
         more: dict[str, Any] = {}
         if draw.random() < 0.1:
-            more = {"inside": draw.choice((30, 999, 1000, 2500)), "latency": draw.choice((5, 40, 200, 2600))}
-        maker.launch(name, draw.randrange(1, 150), cat=cat, blocks=draw.choice((0.25, 0.5, 2.0)), stream=stream, **more)
+            more = {
+                "inside": draw.choice((30, 999, 1000, 2500)),
+                "latency": draw.choice((5, 40, 200, 2600)),
+            }
+        maker.launch(
+            name,
+            draw.randrange(1, 150),
+            cat=cat,
+            blocks=draw.choice((0.25, 0.5, 2.0)),
+            stream=stream,
+            **more,
+        )
         free[stream] = maker.free
     return maker
 
@@ -78,13 +97,19 @@ def brute_force(events: list[dict[str, Any]]) -> dict[str, float]:
                 sm[t] += min(1.0, e["args"]["blocks per SM"])
     for t in cells:
         kinds = [t in compute, t in comm, t in copy]
-        result[("compute", "comm_exposed", "copy_exposed", "idle")[kinds.index(True) if any(kinds) else 3]] += 1
+        result[
+            ("compute", "comm_exposed", "copy_exposed", "idle")[
+                kinds.index(True) if any(kinds) else 3
+            ]
+        ] += 1
     busy = compute | comm | copy
     for first in (t for t in cells if t not in busy and t - 1 in busy):
         after = next(e for e in gpu if e["ts"] > first)
         call = launch[after["args"]["correlation"]]
         # How long the host made no call counts, also before the gap.
-        quiet_since = max((e["ts"] + e["dur"] for e in calls if e["ts"] < call["ts"]), default=first)
+        quiet_since = max(
+            (e["ts"] + e["dur"] for e in calls if e["ts"] < call["ts"]), default=first
+        )
         quiet = sum(t not in data and t not in allocating for t in range(quiet_since, call["ts"]))
         synced = any(e["ts"] < first <= e["ts"] + e["dur"] + 2 for e in syncs)
         for t in range(first, after["ts"]):
@@ -115,7 +140,9 @@ def at_launch(t: int, first: int, after: dict[str, Any], call: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(seed: int, judge: Judge) -> None:
+def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(
+    seed: int, judge: Judge
+) -> None:
     maker = random_job(seed)
     m = judge(maker).measures
     right = brute_force(maker.events)
@@ -146,7 +173,13 @@ def test_a_step_over_twice_the_median_is_flagged(judge: Judge) -> None:
     for step in maker.steps(5):
         maker.launch(length=500 if step == 3 else 100)
         maker.wait()
-    assert [row.flag for row in judge(maker).measures.steps_table] == ["first", None, None, "slow", None]
+    assert [row.flag for row in judge(maker).measures.steps_table] == [
+        "first",
+        None,
+        None,
+        "slow",
+        None,
+    ]
 
 
 def test_steps_can_be_named_ranges_and_a_wrong_name_lists_those_there_are(judge: Judge) -> None:
@@ -161,7 +194,9 @@ def test_steps_can_be_named_ranges_and_a_wrong_name_lists_those_there_are(judge:
         judge(document, "tran")
 
 
-def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_host(judge: Judge) -> None:
+def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_host(
+    judge: Judge,
+) -> None:
     maker = TraceMaker()
     begin = maker.t
     maker.call("cudaStreamSynchronize", begin, begin + 500)
@@ -179,7 +214,10 @@ def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_ho
 def test_underneath_names_the_deepest_thing_open_and_never_the_step(judge: Judge) -> None:
     m = judge(planted("single_process")).measures
     names = {row.name: row.pct for row in m.under}
-    assert [row.name for row in m.under[:2]] == ["aten::stack", "_SingleProcessDataLoaderIter.__next__"]
+    assert [row.name for row in m.under[:2]] == [
+        "aten::stack",
+        "_SingleProcessDataLoaderIter.__next__",
+    ]
     assert not any(name.startswith("ProfilerStep") for name in names)
     assert names["aten::stack"] == pytest.approx(25.0, abs=0.5)
 
@@ -209,7 +247,11 @@ def test_overlap_is_the_part_of_communication_that_runs_beside_compute(judge: Ju
 
 def test_two_gpus_in_one_file_are_two_reports(tmp_path: Path) -> None:
     first, second = planted("busy"), planted("launch_bound", device=1)
-    first["traceEvents"] += [e for e in second["traceEvents"] if not e["name"].startswith("ProfilerStep")]
+    first["traceEvents"] += [
+        e for e in second["traceEvents"] if not e["name"].startswith("ProfilerStep")
+    ]
     reports = analyse(read_chrome(str(written(tmp_path / "t.json", first))))
     assert [gpu.measures.index for gpu in reports] == [0, 1]
-    assert reports[0].measures.share_pct["idle"] < 1.0 < 50.0 < reports[1].measures.share_pct["idle"]
+    assert (
+        reports[0].measures.share_pct["idle"] < 1.0 < 50.0 < reports[1].measures.share_pct["idle"]
+    )

@@ -32,7 +32,9 @@ def test_a_launch_call_of_400_ms_loads_a_module_and_is_no_slow_launching(judge: 
     assert "warm-up" in report.verdict.remedy and "CUDA graphs" not in report.verdict.remedy
 
 
-def stepped(judge: Judge, slow: set[int], call: str = "cudaMalloc", us: int = 60_000) -> TraceGpuReport:
+def stepped(
+    judge: Judge, slow: set[int], call: str = "cudaMalloc", us: int = 60_000
+) -> TraceGpuReport:
     """Four steps of 100 ms of kernels; in some of them a call of 60 ms comes first."""
     maker = TraceMaker()
     for step in maker.steps(4, ahead=100):
@@ -45,9 +47,15 @@ def stepped(judge: Judge, slow: set[int], call: str = "cudaMalloc", us: int = 60
     return judge(maker)
 
 
-def test_memory_that_is_allocated_in_several_steps_is_the_loop_s_and_in_one_step_the_start_s(judge: Judge) -> None:
+def test_memory_that_is_allocated_in_several_steps_is_the_loop_s_and_in_one_step_the_start_s(
+    judge: Judge,
+) -> None:
     loop = stepped(judge, {1, 2, 3})
-    assert (loop.verdict.id, loop.verdict.cause, loop.verdict.level) == ("main_process", "allocator", "yellow")
+    assert (loop.verdict.id, loop.verdict.cause, loop.verdict.level) == (
+        "main_process",
+        "allocator",
+        "yellow",
+    )
     assert "in the loop" in loop.verdict.headline and not loop.measures.once
     start = stepped(judge, {1}, us=300_000)
     assert (start.verdict.id, start.verdict.level) == ("startup", "info")
@@ -80,12 +88,17 @@ def test_what_happened_once_hides_nothing_that_comes_again(judge: Judge) -> None
         maker.wait()
         maker.t += 20_000
     said = (report := judge(maker)).verdict
-    assert (said.id, said.level) == ("main_process", "yellow") and "in the loop" not in said.headline
+    assert (said.id, said.level) == (
+        "main_process",
+        "yellow",
+    ) and "in the loop" not in said.headline
     assert said.evidence[-1] == "once: cudaFree 4.0 s (45 %): in no share of this"
     assert report.measures.share_pct["idle"] > 60.0
 
 
-def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_right_before_it(judge: Judge) -> None:
+def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_right_before_it(
+    judge: Judge,
+) -> None:
     maker = TraceMaker()
     maker.launch("Memcpy HtoD (Pinned -> Device)", 500, cat="gpu_memcpy")
     maker.t = maker.free + 900_000
@@ -94,7 +107,9 @@ def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_righ
     assert judge(maker).measures.window_ms == pytest.approx(100.7)
 
 
-def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host_is_blamed(judge: Judge) -> None:
+def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host_is_blamed(
+    judge: Judge,
+) -> None:
     maker = TraceMaker()
     maker.launch("first_kernel", length=1000)
     maker.t = maker.free + 40
@@ -104,7 +119,9 @@ def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host
     # The host made no call for 1 ms, most of it while the GPU was busy.
     assert (idle_us(report, "host_work"), idle_us(report, "launch_latency")) == (41, 54)
     assert (report.verdict.id, report.verdict.level) == ("no_bottleneck_seen", "grey")
-    assert report.verdict.headline == "NOT JUDGED: once: a wait on the device 400 ms, 98 % of the time"
+    assert (
+        report.verdict.headline == "NOT JUDGED: once: a wait on the device 400 ms, 98 % of the time"
+    )
     (row,) = report.measures.stream_waits
     assert (row.kernel, row.stream, row.after_stream, row.times) == ("waiting_kernel", 3, 7, 1)
 
@@ -177,7 +194,9 @@ FUSED = (
          "normalisation"),
     ],
 )  # fmt: skip
-def test_a_name_is_short_tells_kernels_apart_and_has_a_category(kernel: str, short: str, kind: str) -> None:
+def test_a_name_is_short_tells_kernels_apart_and_has_a_category(
+    kernel: str, short: str, kind: str
+) -> None:
     assert (short_name(kernel), category(kernel)) == (short, kind)
 
 
@@ -199,7 +218,10 @@ def server(iterations: list[tuple[str, int]]) -> dict[str, Any]:
 
 
 DECODE = "execute_32_context_0(sq0sk0)_generation_{}(sq32sk99)"
-SERVED = [("execute_512_context_4(sq9)_generation_0(sq0)", 9000), *((DECODE.format(32 - n), 1000) for n in range(3))]
+SERVED = [
+    ("execute_512_context_4(sq9)_generation_0(sq0)", 9000),
+    *((DECODE.format(32 - n), 1000) for n in range(3)),
+]
 
 
 @pytest.mark.parametrize("name", ["execute", "execute_*_context*", "e"])

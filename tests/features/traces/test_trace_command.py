@@ -29,7 +29,12 @@ def test_json_has_every_key_of_the_schema_and_its_shares_sum_to_100(
 ) -> None:
     _, text = trace_said(capsys, trace, "--json")
     data = json.loads(text)
-    assert (data["schema"], data["kind"], data["truncated"], data["dropped_events"]) == (1, "trace", False, 0)
+    assert (data["schema"], data["kind"], data["truncated"], data["dropped_events"]) == (
+        1,
+        "trace",
+        False,
+        0,
+    )
     assert data["straggler"] is None
     (gpu,) = data["ranks"][0]["gpus"]
     keys = (
@@ -52,7 +57,13 @@ def test_the_page_is_one_file_without_scripts_that_says_what_the_text_says(
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     page = target.read_text(encoding="utf-8")
     said = checked_page(page)
-    for words in ("MAIN PROCESS", "DataLoader(num_workers=4–8)", "data loading 40.0 %", "aten::stack", "add_kernel"):
+    for words in (
+        "MAIN PROCESS",
+        "DataLoader(num_workers=4–8)",
+        "data loading 40.0 %",
+        "aten::stack",
+        "add_kernel",
+    ):
         assert words in said
     assert (
         "http:" not in page
@@ -78,7 +89,11 @@ def test_what_a_trace_says_reaches_neither_terminal_nor_page_unescaped(
     _, text = trace_said(capsys, path)
     assert "\x1b" not in text and "\u202e" not in text
     _, page = trace_said(capsys, path, "--html")
-    assert "<script" not in page and "<b>" not in page.replace("<b>3", "").partition("<body>")[0] and "\x1b" not in page
+    assert (
+        "<script" not in page
+        and "<b>" not in page.replace("<b>3", "").partition("<body>")[0]
+        and "\x1b" not in page
+    )
     checked_page(page)
 
 
@@ -94,7 +109,9 @@ def test_the_exit_status_is_what_a_pipeline_asked_for(
     assert trace_said(capsys, str(path), "--fail-on", level)[0] == status
 
 
-def test_a_part_of_the_steps_and_fewer_kernels(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_of_the_steps_and_fewer_kernels(
+    trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, text = trace_said(capsys, trace, "--steps", "2-3", "--top", "0")
     assert "#2" in text and "#3" in text and "#4" not in text and "add_kernel" not in text
     assert "only 2 steps" in text
@@ -143,8 +160,15 @@ def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert trace_said(capsys, "--compare", before, after, "--ascii")[1].isascii()
     status, text = trace_said(capsys, "--compare", after, before, "--json", "--fail-on", "yellow")
     data = json.loads(text)
-    assert (status, data["kind"], data["after"]["verdict"]) == (1, "trace_comparison", "main_process")
-    assert "before" in checked_page(trace_said(capsys, "--compare", before, after, "--html")[1]).lower()
+    assert (status, data["kind"], data["after"]["verdict"]) == (
+        1,
+        "trace_comparison",
+        "main_process",
+    )
+    assert (
+        "before"
+        in checked_page(trace_said(capsys, "--compare", before, after, "--html")[1]).lower()
+    )
 
 
 def steps_of(length_us: int, gpu: str = "NVIDIA A100-SXM4-80GB") -> dict[str, Any]:
@@ -158,9 +182,14 @@ def steps_of(length_us: int, gpu: str = "NVIDIA A100-SXM4-80GB") -> dict[str, An
     return document
 
 
-@pytest.mark.parametrize(("before", "after"), [((10_000, 4_000), (10_100, 6_000)), ((4_000, 9_000), (4_400, 9_100))])
+@pytest.mark.parametrize(
+    ("before", "after"), [((10_000, 4_000), (10_100, 6_000)), ((4_000, 9_000), (4_400, 9_100))]
+)
 def test_a_comparison_is_of_the_same_gpu_in_both_and_says_which(
-    before: tuple[int, int], after: tuple[int, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    before: tuple[int, int],
+    after: tuple[int, int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The GPU that is idle most is another one in each: it is not compared with the other."""
     paths = []
@@ -171,12 +200,17 @@ def test_a_comparison_is_of_the_same_gpu_in_both_and_says_which(
             for _ in maker.steps(4):
                 maker.launch(length=length)
                 maker.t = maker.free + 100
-            document = maker.document(traceEvents=[]) | {"traceEvents": [*document["traceEvents"], *maker.events]}
+            document = maker.document(traceEvents=[]) | {
+                "traceEvents": [*document["traceEvents"], *maker.events]
+            }
         paths.append(str(written(tmp_path / f"{name}.json", document)))
     data = json.loads(trace_said(capsys, "--compare", *paths, "--json")[1])
     index = data["before"]["index"]
     assert data["after"]["index"] == index and data["gpu"] == f"rank 0, GPU {index}"
-    assert f"compared: rank 0, GPU {index}, which changed most of 2" in trace_said(capsys, "--compare", *paths)[1]
+    assert (
+        f"compared: rank 0, GPU {index}, which changed most of 2"
+        in trace_said(capsys, "--compare", *paths)[1]
+    )
 
 
 def test_a_comparison_says_how_much_slower_and_fails_from_the_users_limit_on(
@@ -186,13 +220,21 @@ def test_a_comparison_says_how_much_slower_and_fails_from_the_users_limit_on(
     slow = str(written(tmp_path / "slow.json", steps_of(11_000, "Tesla V100-SXM2-16GB")))
     status, text = trace_said(capsys, "--compare", fast, slow)
     first, second, third = text.splitlines()[:3]
-    assert (status, first, second) == (1, "slower: 10.0 → 11.0 ms a step (+10 %)", "compared: rank 0, GPU 0")
+    assert (status, first, second) == (
+        1,
+        "slower: 10.0 → 11.0 ms a step (+10 %)",
+        "compared: rank 0, GPU 0",
+    )
     assert third == "different GPUs: NVIDIA A100-SXM4-80GB → Tesla V100-SXM2-16GB"
     assert trace_said(capsys, "--compare", fast, slow, "--fail-on", "slower:12")[0] == 0
     assert trace_said(capsys, "--compare", fast, slow, "--fail-on", "slower:9")[0] == 1
     status, text = trace_said(capsys, "--compare", slow, fast, "--json")
     data = json.loads(text)
-    assert status == 0 and data["different_gpus"] and data["change_pct"] == pytest.approx(-9.1, abs=0.1)
+    assert (
+        status == 0
+        and data["different_gpus"]
+        and data["change_pct"] == pytest.approx(-9.1, abs=0.1)
+    )
     assert "faster" in data["headline"]
     bare = str(written(tmp_path / "bare.json", long_trace()))
     status, text = trace_said(capsys, "--compare", fast, bare)
@@ -224,7 +266,9 @@ def test_redaction_leaves_no_path_and_changes_nothing_else(
         said = trace_said(capsys, path, "--redact", *form)[1]
         assert "alice" not in said and "secret" not in said and str(tmp_path) not in said
         assert "main_process" in said
-    data, redacted = (json.loads(trace_said(capsys, trace, "--json", *more)[1]) for more in ([], ["--redact"]))
+    data, redacted = (
+        json.loads(trace_said(capsys, trace, "--json", *more)[1]) for more in ([], ["--redact"])
+    )
     for both in (data, redacted):
         both.pop("files")
         both["ranks"][0].pop("file")

@@ -18,7 +18,10 @@ STRINGS = {
     1: "void gemm<float>(int)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "cudaStreamSynchronize_v3020", 5: "step",
     6: "cudaMemcpyAsync_v3020", 7: "ncclDevKernel_AllReduce",
 }  # fmt: skip
-KERNEL = "start INT, end INT, deviceId INT, streamId INT, correlationId INT, gridX INT, gridY INT, gridZ INT"
+KERNEL = (
+    "start INT, end INT, deviceId INT, streamId INT, correlationId INT, gridX INT, gridY INT, "
+    "gridZ INT"
+)
 OLD = {
     "CUPTI_ACTIVITY_KIND_KERNEL": f"{KERNEL}, shortName INT",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INT, end INT, globalTid INT, correlationId INT, nameId INT",
@@ -65,7 +68,9 @@ def job(tables: dict[str, str]) -> dict[str, Rows]:
     demangled = "demangledName" in tables["CUPTI_ACTIVITY_KIND_KERNEL"]
     for n in range(10):
         t = 1000 * n * US
-        kernels.append((t + 605 * US, t + 1000 * US, 0, 7, n, 66, 1, 1, 1 if demangled else 2, 2, 2, None))
+        kernels.append(
+            (t + 605 * US, t + 1000 * US, 0, 7, n, 66, 1, 1, 1 if demangled else 2, 2, 2, None)
+        )
         calls.append((t + 600 * US, t + 604 * US, 99, n, 3))
         calls.append((t + 610 * US, t + 1001 * US, 99, 1000 + n, 4))
         ranges.append((t + 2 * US, t + 1001 * US, 59, "step", None, 99))
@@ -85,7 +90,9 @@ def judge(path: Path, step: str | None = None) -> TraceGpuReport:
 
 
 @pytest.mark.parametrize("tables", [OLD, NEW], ids=["old", "new"])
-def test_exports_of_several_versions_give_the_same_verdict(tables: dict[str, str], tmp_path: Path) -> None:
+def test_exports_of_several_versions_give_the_same_verdict(
+    tables: dict[str, str], tmp_path: Path
+) -> None:
     report = judge(export(tmp_path / "x.sqlite", tables, job(tables)))
     m, said = report.measures, report.verdict
     assert (said.id, said.cause) == ("main_process", "sync_points")
@@ -134,7 +141,9 @@ def test_copies_communication_and_graphs(tmp_path: Path) -> None:
     [({"places": "id INT, url TEXT"}, "a database of something else"), ({"StringIds": "id INT, value TEXT"}, "no CUDA"),
      ({"CUPTI_ACTIVITY_KIND_KERNEL": "wrong INT"}, "no events")],
 )  # fmt: skip
-def test_a_database_of_something_else_is_said(tables: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_a_database_of_something_else_is_said(
+    tables: dict[str, str], said: str, tmp_path: Path
+) -> None:
     path = export(tmp_path / "x.sqlite", tables, {})
     with pytest.raises(TraceError, match=said):
         analyse(read_trace(str(path)))
@@ -167,7 +176,10 @@ def test_a_torn_file_is_one_line_and_the_file_is_never_written(
     assert not list(tmp_path.glob("*-journal")) and not list(tmp_path.glob("*-wal"))
 
 
-WARNED = {**NEW, "DIAGNOSTIC_EVENT": "timestamp INT, timestampType INT, source INT, severity INT, text TEXT"}
+WARNED = {
+    **NEW,
+    "DIAGNOSTIC_EVENT": "timestamp INT, timestampType INT, source INT, severity INT, text TEXT",
+}
 MESSAGES = [
     (1, 0, 0, 1, "Process was launched"),
     (2, 0, 0, 2, "CUDA events\nmay be missing"),
@@ -180,10 +192,14 @@ def test_warnings_of_nsys_itself_are_quoted_and_lower_the_confidence(
 ) -> None:
     rows = job(WARNED)
     sure = judge(export(tmp_path / "a.sqlite", WARNED, rows), "step").verdict
-    warned = judge(export(tmp_path / "b.sqlite", WARNED, {**rows, "DIAGNOSTIC_EVENT": MESSAGES}), "step").verdict
+    warned = judge(
+        export(tmp_path / "b.sqlite", WARNED, {**rows, "DIAGNOSTIC_EVENT": MESSAGES}), "step"
+    ).verdict
     assert (sure.confidence, warned.confidence) == ("high", "medium")
     assert "the profiler warns: CUDA events may be missing; driver too new" in warned.notes
     rows = {**rows, "CUPTI_ACTIVITY_KIND_KERNEL": [], "DIAGNOSTIC_EVENT": MESSAGES}
     path = export(tmp_path / "c.sqlite", WARNED, rows)
     assert main(["trace", str(path)]) == 2
-    assert "the profiler says: CUDA events may be missing; driver too new" in capsys.readouterr().err
+    assert (
+        "the profiler says: CUDA events may be missing; driver too new" in capsys.readouterr().err
+    )

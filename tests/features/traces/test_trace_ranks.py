@@ -28,7 +28,10 @@ def ranks(tmp_path: Path, durations: dict[int, int], *, calls: int = 20) -> str:
             maker.t = maker.free - 5
         for event in maker.events:
             event["ts"] += 777 * rank
-        written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
+        written(
+            tmp_path / f"rank{rank}.json",
+            maker.document(distributedInfo={"rank": rank, "world_size": 4}),
+        )
     return str(tmp_path)
 
 
@@ -52,13 +55,17 @@ def test_equal_ranks_have_no_straggler_and_unequal_steps_are_said(
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    data = json.loads(trace_said(capsys, ranks(tmp_path / "a", {0: 1000, 1: 1010, 2: 1000, 3: 1000}), "--json")[1])
+    data = json.loads(
+        trace_said(capsys, ranks(tmp_path / "a", {0: 1000, 1: 1010, 2: 1000, 3: 1000}), "--json")[1]
+    )
     assert data["straggler"] is None and data["notes"] == []
     text = trace_said(capsys, ranks(tmp_path / "b", {0: 1000, 1: 1400}, calls=18))[1]
     assert "do not hold the same steps" in text and "is slower" not in text
 
 
-def test_a_file_that_is_named_twice_is_one_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_named_twice_is_one_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(tmp_path / "trace.json", planted("low_sm", steps=3))
     link = tmp_path / "link.json"
     link.symlink_to(path)
@@ -82,8 +89,12 @@ def test_a_folder_with_ranks_of_two_jobs_is_refused_in_one_line(
     for job in range(2):
         for rank in range(2):
             number = rank if kind == "a rank twice" else 2 * job + rank
-            size = {"a rank twice": 2, "two sizes": 4 + 4 * job, "more ranks than the job has": 3}[kind]
-            document = planted("busy", steps=2, distributedInfo={"rank": number, "world_size": size})
+            size = {"a rank twice": 2, "two sizes": 4 + 4 * job, "more ranks than the job has": 3}[
+                kind
+            ]
+            document = planted(
+                "busy", steps=2, distributedInfo={"rank": number, "world_size": size}
+            )
             written(tmp_path / f"job{job}_{rank}.json", document)
     status, text = trace_said(capsys, str(tmp_path))
     assert status == 2 and text.count("\n") == 1 and "one file for each rank of one job" in text
@@ -108,7 +119,10 @@ def all_to_all(tmp_path: Path, announced: str, *, slow: int = 2) -> str:
             maker.span(announced, maker.t, maker.t + 5, "user_annotation")
             maker.launch("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", 1500 - compute)
             maker.t = maker.free - 5
-        written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
+        written(
+            tmp_path / f"rank{rank}.json",
+            maker.document(distributedInfo={"rank": rank, "world_size": 4}),
+        )
     return str(tmp_path)
 
 
@@ -117,7 +131,9 @@ def test_a_straggler_of_all_to_all_is_named_and_of_plain_sends_it_is_said_that_n
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    assert "rank 2 is slower" in trace_said(capsys, all_to_all(tmp_path / "a", "nccl:all_to_all"))[1]
+    assert (
+        "rank 2 is slower" in trace_said(capsys, all_to_all(tmp_path / "a", "nccl:all_to_all"))[1]
+    )
     text = trace_said(capsys, all_to_all(tmp_path / "b", "nccl:send"))[1]
     assert "only kernels between two ranks" in text and "is slower" not in text
 
@@ -129,13 +145,19 @@ def grouped(tmp_path: Path, groups: dict[int, str], late: dict[int, int], steps:
         maker = TraceMaker()
         for step in maker.steps(steps):
             maker.free = max(maker.free, maker.t + 10)
-            more = {r: us if us > 0 else (-us if step % len(late) == r % len(late) else 0) for r, us in late.items()}
+            more = {
+                r: us if us > 0 else (-us if step % len(late) == r % len(late) else 0)
+                for r, us in late.items()
+            }
             longest = max(more.get(other, 0) for other, its in groups.items() if its == group)
             maker.launch("gemm", 1000 + more.get(rank, 0))
             said = {"Collective name": "allreduce", "Process Group Name": group, "Seq": step}
             maker.launch("ncclDevKernel_AllReduce", 100 + longest - more.get(rank, 0), **said)
             maker.t = maker.free - 5
-        written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
+        written(
+            tmp_path / f"rank{rank}.json",
+            maker.document(distributedInfo={"rank": rank, "world_size": 4}),
+        )
     return str(tmp_path)
 
 
@@ -159,7 +181,9 @@ def test_of_ranks_that_are_late_in_turns_the_one_that_is_last_most_often_is_name
 def test_a_rank_that_is_late_seldom_and_by_much_is_no_straggler(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = grouped(tmp_path, dict.fromkeys(range(4), "0"), {3: -3000, 4: -3000, 5: -3000}, steps=21)
+    folder = grouped(
+        tmp_path, dict.fromkeys(range(4), "0"), {3: -3000, 4: -3000, 5: -3000}, steps=21
+    )
     assert json.loads(trace_said(capsys, folder, "--json")[1])["straggler"] is None
 
 

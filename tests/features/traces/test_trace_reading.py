@@ -49,10 +49,14 @@ def test_a_file_gives_its_events_its_gpu_its_rank_and_its_time(tmp_path: Path) -
     trace = read(tmp_path / "t.json", CLEAN)
     assert len(trace.gpu) == WHOLE and trace.dropped_events == 0 and not trace.truncated
     assert (trace.rank, trace.world_size, trace.devices[0].sm_count) == (3, 8, 132)
-    assert trace.begin_unix_s is not None and 1_780_000_000.0 <= trace.begin_unix_s < 1_780_000_001.0
+    assert (
+        trace.begin_unix_s is not None and 1_780_000_000.0 <= trace.begin_unix_s < 1_780_000_001.0
+    )
 
 
-def test_pieces_of_any_length_give_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_any_length_give_the_same_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = read(tmp_path / "t.json", CLEAN)
     for length in (3_000, 20_011):
         monkeypatch.setattr(trace_text, "PIECE_BYTES", length)
@@ -66,7 +70,11 @@ def test_pieces_of_any_length_give_the_same_events(tmp_path: Path, monkeypatch: 
 
 
 def test_a_trace_of_rocm_is_named_and_not_read(tmp_path: Path) -> None:
-    content = text_of(planted("sync_points")).replace(b'"cuda', b'"hip').replace(b'"hip_runtime', b'"cuda_runtime')
+    content = (
+        text_of(planted("sync_points"))
+        .replace(b'"cuda', b'"hip')
+        .replace(b'"hip_runtime', b'"cuda_runtime')
+    )
     with pytest.raises(TraceError, match="a trace of ROCm"):
         analyse(read(tmp_path / "t.json", content))
 
@@ -78,17 +86,28 @@ def gzipped(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda text: text[text.index(b"[\n{") : text.rindex(b"]") + 1], id="a bare list"),
+        pytest.param(
+            lambda text: text[text.index(b"[\n{") : text.rindex(b"]") + 1], id="a bare list"
+        ),
         pytest.param(lambda text: text.replace(b"\n", b""), id="one line"),
         pytest.param(gzipped, id="gzip"),
-        pytest.param(lambda text: gzipped(text[:20_000]) + gzipped(text[20_000:]), id="several gzip members"),
-        pytest.param(lambda text: b"\xef\xbb\xbf" + text, id="a byte order mark"),
-        pytest.param(lambda text: text.replace(b'"pid": 4000', b'"pid": "Spans"'), id="pid as text"),
-        pytest.param(lambda text: re.sub(rb'"ts": (\d+)', rb'"ts": "\1"', text), id="times as text"),
         pytest.param(
-            lambda text: text.replace(b'"correlation": 101', b'"correlation": 9223372036854775808'), id="2^63"
+            lambda text: gzipped(text[:20_000]) + gzipped(text[20_000:]), id="several gzip members"
         ),
-        pytest.param(lambda text: text.replace(b"aten::add", rb"a},{\"ph\":\"X\""), id="an event in a name"),
+        pytest.param(lambda text: b"\xef\xbb\xbf" + text, id="a byte order mark"),
+        pytest.param(
+            lambda text: text.replace(b'"pid": 4000', b'"pid": "Spans"'), id="pid as text"
+        ),
+        pytest.param(
+            lambda text: re.sub(rb'"ts": (\d+)', rb'"ts": "\1"', text), id="times as text"
+        ),
+        pytest.param(
+            lambda text: text.replace(b'"correlation": 101', b'"correlation": 9223372036854775808'),
+            id="2^63",
+        ),
+        pytest.param(
+            lambda text: text.replace(b"aten::add", rb"a},{\"ph\":\"X\""), id="an event in a name"
+        ),
     ],
 )
 def test_what_is_unusual_is_read_whole(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
@@ -123,7 +142,12 @@ def test_damage_costs_the_event_that_it_is_in(
     change: Callable[[bytes], bytes], dropped: int, kernels: int, tmp_path: Path
 ) -> None:
     trace = read(tmp_path / "t.json", change(CLEAN))
-    assert (trace.dropped_events, len(trace.gpu), trace.truncated, trace.rank) == (dropped, kernels, False, 3)
+    assert (trace.dropped_events, len(trace.gpu), trace.truncated, trace.rank) == (
+        dropped,
+        kernels,
+        False,
+        3,
+    )
     analyse(trace)
 
 
@@ -134,12 +158,16 @@ def test_a_torn_file_gives_what_is_there_and_says_so(packed: bool, tmp_path: Pat
     assert trace.truncated and trace.dropped_events == 0
     assert WHOLE // 3 < len(trace.gpu) < WHOLE
     (gpu,) = analyse(trace)
-    assert gpu.verdict.confidence == "low" and any("end of the file is missing" in note for note in gpu.verdict.notes)
+    assert gpu.verdict.confidence == "low" and any(
+        "end of the file is missing" in note for note in gpu.verdict.notes
+    )
 
 
 def only(category: str, **more: Any) -> bytes:
     document = planted("busy")
-    document["traceEvents"] = [{**e, **more} for e in document["traceEvents"] if e["cat"] == category]
+    document["traceEvents"] = [
+        {**e, **more} for e in document["traceEvents"] if e["cat"] == category
+    ]
     return text_of(document)
 
 
@@ -163,7 +191,9 @@ def test_what_is_no_trace_is_said_in_one_line(content: bytes, said: str, tmp_pat
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_unfolds_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trace_text, "MOST_BYTES", 1 << 22)
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = packer.compress(b'{"traceEvents":[' + b" " * (16 << 20)) + packer.flush()
@@ -171,21 +201,39 @@ def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path, monkeypatch:
         read(tmp_path / "t.json.gz", bomb)
 
 
-def test_an_event_beyond_every_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_beyond_every_bound_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trace_text, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(chunks, "LARGEST_EVENT", 30_000)
     with pytest.raises(TraceError, match="holds an event that is larger than any"):
         read(tmp_path / "t.json", first_kernel(CLEAN, b"add_kernel", b"a" * 80_000))
 
 
-WRONG = (None, -1, 1 << 70, 1e300, "x" * 3000, [], {}, [1], {"a": 1}, True, "\x1b[31m", "kernel", "cuda_runtime")
+WRONG = (
+    None,
+    -1,
+    1 << 70,
+    1e300,
+    "x" * 3000,
+    [],
+    {},
+    [1],
+    {"a": 1},
+    True,
+    "\x1b[31m",
+    "kernel",
+    "cuda_runtime",
+)
 
 
 def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = random.Random(3)
-    bases = [json.dumps(planted(cause, steps=2)) for cause in ("communication", "copies", "launch_bound")]
+    bases = [
+        json.dumps(planted(cause, steps=2)) for cause in ("communication", "copies", "launch_bound")
+    ]
     for _ in range(12):
         document = json.loads(draw.choice(bases))
         for _ in range(draw.randrange(1, 30)):
@@ -196,12 +244,23 @@ def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
         assert "internal error" not in text and "\x1b" not in text
 
 
-def test_a_trace_of_jax_is_named_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_of_jax_is_named_as_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
-        {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "Stream #118(Compute)"}},
+        {
+            "ph": "M",
+            "pid": 1,
+            "tid": 2,
+            "name": "thread_name",
+            "args": {"name": "Stream #118(Compute)"},
+        },
         {"ph": "M", "pid": 9, "name": "process_name", "args": {"name": "/host:CPU"}},
-        *({"ph": "X", "pid": 1, "tid": 2, "ts": n, "dur": 0.5, "name": "loop_add_fusion"} for n in range(20)),
+        *(
+            {"ph": "X", "pid": 1, "tid": 2, "ts": n, "dur": 0.5, "name": "loop_add_fusion"}
+            for n in range(20)
+        ),
     ]
     status, text = trace_said(capsys, str(written(tmp_path / "t.json", {"traceEvents": events})))
     assert status == 2 and text.count("\n") == 1

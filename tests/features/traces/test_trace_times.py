@@ -32,7 +32,12 @@ def kernels(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def as_copy(event: dict[str, Any], us: int, size: int) -> None:
     event.update(cat="gpu_memcpy", name="Memcpy DtoH (Device -> Pinned)", dur=us)
-    event["args"] = {"device": 0, "stream": 7, "correlation": event["args"]["correlation"], "bytes": size}
+    event["args"] = {
+        "device": 0,
+        "stream": 7,
+        "correlation": event["args"]["correlation"],
+        "bytes": size,
+    }
 
 
 @pytest.mark.parametrize("us", [3_150_000, 40_000])
@@ -53,11 +58,14 @@ def test_an_event_that_reaches_past_later_ones_of_its_stream_changes_no_verdict(
     assert (right.verdict.confidence, report.verdict.confidence) == ("high", "medium")
     assert report.measures.steps == right.measures.steps == 6
     many = len(kernels(loop().document())[every // 2 :: every])
-    assert any(note.startswith(f"{many} event") and "cut there" in note for note in report.verdict.notes)
+    assert any(
+        note.startswith(f"{many} event") and "cut there" in note for note in report.verdict.notes
+    )
 
 
 @pytest.mark.parametrize(
-    ("size", "us", "left_out"), [(9_700_000, 3_150_000, 1), (9_700_000, 100_000, 0), (900, 90_000, 0)]
+    ("size", "us", "left_out"),
+    [(9_700_000, 3_150_000, 1), (9_700_000, 100_000, 0), (900, 90_000, 0)],
 )
 def test_a_copy_that_no_bus_makes_so_slow_is_left_out_also_as_the_last_event(
     size: int, us: int, left_out: int, judge: Judge
@@ -92,23 +100,35 @@ def dropped(keep: Callable[[float], bool]) -> dict[str, Any]:
     document = planted("busy")
     first = min(event["ts"] for event in kernels(document))
     document["traceEvents"] = [
-        event for event in document["traceEvents"] if event["cat"] != "kernel" or keep((event["ts"] - first) / 1000.0)
+        event
+        for event in document["traceEvents"]
+        if event["cat"] != "kernel" or keep((event["ts"] - first) / 1000.0)
     ]
     return document
 
 
 @pytest.mark.parametrize(
     ("keep", "share"),
-    [(lambda ms: ms >= 60.0, 50), (lambda ms: not 25.0 <= ms < 35.0, 8), (lambda ms: ms >= 25.0, 21)],
+    [
+        (lambda ms: ms >= 60.0, 50),
+        (lambda ms: not 25.0 <= ms < 35.0, 8),
+        (lambda ms: ms >= 25.0, 21),
+    ],
     ids=["the first half", "a hole", "a step and a quarter"],
 )
 def test_launches_without_a_kernel_are_counted_and_a_hole_is_not_recorded_and_not_idle(
-    keep: Callable[[float], bool], share: int, judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    keep: Callable[[float], bool],
+    share: int,
+    judge: Judge,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = dropped(keep)
     report = judge(document)
     assert (report.verdict.id, report.verdict.confidence) == ("no_bottleneck_seen", "medium")
-    (note,) = (note for note in report.verdict.notes if "have no kernel: the profiler dropped them" in note)
+    (note,) = (
+        note for note in report.verdict.notes if "have no kernel: the profiler dropped them" in note
+    )
     assert abs(int(note.split(" ", 1)[0]) - share) <= 1
     assert report.measures.share_pct["idle"] < 1.0
     status, text = trace_said(capsys, str(written(tmp_path / "t.json", document)), "--json")
@@ -125,7 +145,13 @@ def test_an_operator_on_the_cpu_that_launches_nothing_is_host_work_however_short
         begin = maker.t
         maker.span(operator, begin + 20, begin + 10_000)
         maker.t = begin + 10_020
-        maker.launch("Memcpy HtoD (Pageable -> Device)", 100, cat="gpu_memcpy", op="aten::copy_", bytes=4_000_000)
+        maker.launch(
+            "Memcpy HtoD (Pageable -> Device)",
+            100,
+            cat="gpu_memcpy",
+            op="aten::copy_",
+            bytes=4_000_000,
+        )
         maker.t = max(maker.t, maker.free)
         maker.launch("matmul_k", kernel_us, op="aten::mm")
         maker.t += 20
@@ -135,7 +161,9 @@ def test_an_operator_on_the_cpu_that_launches_nothing_is_host_work_however_short
     assert "CUDA graphs" not in said.remedy and 'device="cuda"' in said.remedy
 
 
-def test_a_long_operator_after_a_wait_for_the_gpu_is_named_and_short_work_after_it_is_the_wait_s(judge: Judge) -> None:
+def test_a_long_operator_after_a_wait_for_the_gpu_is_named_and_short_work_after_it_is_the_wait_s(
+    judge: Judge,
+) -> None:
     maker = TraceMaker()
     for _ in maker.steps(20):
         maker.launch(length=3000)

@@ -22,8 +22,16 @@ RECORDED: dict[str, tuple[GpuSample, Sequence[ProcessSample], str]] = {
     "launch_bound": (gpu(util=40.0, sm=35.0), [train(main=100.0)], "main_process"),
     "sync_points": (gpu(util=55.0, sm=50.0), [train(main=100.0)], "main_process"),
     "allocator": (gpu(util=49.0, sm=45.0), [train(main=100.0)], "main_process"),
-    "copies": (gpu(util=45.0, sm=45.0, pcie_rx_bytes_per_s=1.4e10), [train(main=10.0)], "pcie_transfer"),
-    "communication": (gpu(util=99.0, sm=20.0, nvlink_rx_bytes_per_s=9e10, **LOW), [train()], "communication"),
+    "copies": (
+        gpu(util=45.0, sm=45.0, pcie_rx_bytes_per_s=1.4e10),
+        [train(main=10.0)],
+        "pcie_transfer",
+    ),
+    "communication": (
+        gpu(util=99.0, sm=20.0, nvlink_rx_bytes_per_s=9e10, **LOW),
+        [train()],
+        "communication",
+    ),
     "small_kernels": (gpu(util=90.0, sm=9.0, dram=5.0, **LOW), [train()], "small_kernels"),
     "low_sm": (gpu(util=99.0, sm=10.0, dram=None, **LOW), [train()], "low_sm"),
     "busy": (
@@ -63,7 +71,9 @@ def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(
     [("single_process", "data"), ("workers", "data"), ("launch_bound", "launch_bound"), ("sync_points", "sync_points"),
      ("allocator", "allocator"), ("copies", "transfer"), ("communication", "communication"), ("busy", None)],
 )  # fmt: skip
-def test_the_cause_says_which_fix_the_best_case_is_of(cause: str, narrower: str | None, judge: Judge) -> None:
+def test_the_cause_says_which_fix_the_best_case_is_of(
+    cause: str, narrower: str | None, judge: Judge
+) -> None:
     report = judge(planted(cause))
     assert report.verdict.cause == narrower
     if narrower is None:
@@ -71,20 +81,30 @@ def test_the_cause_says_which_fix_the_best_case_is_of(cause: str, narrower: str 
     else:
         saved = report.verdict.saves_pct
         assert saved is not None and saved > 20.0
-        assert report.best_case_step_ms == pytest.approx(report.measures.step_median_ms * (1.0 - saved / 100.0))
+        assert report.best_case_step_ms == pytest.approx(
+            report.measures.step_median_ms * (1.0 - saved / 100.0)
+        )
 
 
 def measured_sm(sm: float, cause: str = "busy") -> dict[str, Any]:
     document = planted(cause)
     last = max(e["ts"] for e in document["traceEvents"])
     key = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
-    sample = {"ph": "C", "cat": "hardware_counters", "name": key, "pid": "GPU 0 Counters", "tid": 0, "args": {key: sm}}
+    sample = {
+        "ph": "C",
+        "cat": "hardware_counters",
+        "name": key,
+        "pid": "GPU 0 Counters",
+        "tid": 0,
+        "args": {key: sm},
+    }
     document["traceEvents"] += [{**sample, "ts": t} for t in range(2000, last, 1000)]
     return document
 
 
 @pytest.mark.parametrize(
-    ("sm", "verdict"), [(85.0, "healthy"), (70.0, "working"), (50.0, "half_working"), (20.0, "low_sm")]
+    ("sm", "verdict"),
+    [(85.0, "healthy"), (70.0, "working"), (50.0, "half_working"), (20.0, "low_sm")],
 )
 def test_measured_sm_takes_the_place_of_the_bound(sm: float, verdict: str, judge: Judge) -> None:
     report = judge(measured_sm(sm))
@@ -93,7 +113,9 @@ def test_measured_sm_takes_the_place_of_the_bound(sm: float, verdict: str, judge
     assert report.verdict.id == verdict
 
 
-def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_fill(judge: Judge) -> None:
+def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_fill(
+    judge: Judge,
+) -> None:
     document = measured_sm(90.0)
     for event in document["traceEvents"]:
         if event.get("cat") == "kernel":

@@ -33,7 +33,9 @@ def served(test: Callable[..., object]) -> Callable[..., object]:
     return pytest.mark.slow(needs(test))
 
 
-async def test_a_viewer_writes_no_file_and_moves_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_viewer_writes_no_file_and_moves_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     app = ServedApp(View(), "dark", playback_on(demo_frame()))
     async with shown(app, (120, 40)) as pilot:
@@ -52,10 +54,16 @@ async def test_a_viewer_writes_no_file_and_moves_about(tmp_path: Path, monkeypat
 
 def test_without_the_extra_it_says_what_to_install() -> None:
     code = (
-        "import sys; sys.modules['textual_serve'] = None;from gputop.cli import main; sys.exit(main(['serve', 'demo']))"
+        "import sys; sys.modules['textual_serve'] = None;from gputop.cli import main; "
+        "sys.exit(main(['serve', 'demo']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stdout == ""
@@ -75,10 +83,14 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     ids=["missing", "no recording", "a scenario of a file", "no scenario"],
 )
 def test_what_could_not_be_shown_is_refused_before_a_browser_is_opened(
-    words: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        "gputop.features.web.serve_command.listening", lambda _port: pytest.fail("it was going to serve")
+        "gputop.features.web.serve_command.listening",
+        lambda _port: pytest.fail("it was going to serve"),
     )
     assert main(["serve", *words]) == 2
     said = capsys.readouterr()
@@ -119,11 +131,15 @@ async def test_a_viewer_sees_the_screen_and_its_process_leaves_with_it() -> None
 
 
 @served
-async def test_a_screen_that_cannot_begin_closes_its_socket_and_says_why_in_the_terminal(tmp_path: Path) -> None:
+async def test_a_screen_that_cannot_begin_closes_its_socket_and_says_why_in_the_terminal(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "train.jsonl.gz"
     async with Serving(recording(path, frames=2)) as serving:
         path.write_bytes(b"\x1b[2J nothing")
         assert (await serving.closing(await serving.opened()))[0] == 1000
         serving.process.terminate()
         said = (await asyncio.to_thread(serving.process.communicate))[0]
-        assert "recording" in said and "\x1b" not in said and "Traceback" not in said + serving.said()
+        assert (
+            "recording" in said and "\x1b" not in said and "Traceback" not in said + serving.said()
+        )

@@ -30,7 +30,9 @@ async def test_two_tabs_a_reload_and_a_closed_tab(tmp_path: Path) -> None:
         await asyncio.wait_for(_drawn(page, tmp_path / "page.png"), PATIENCE_S)
         assert page.console == []
         assert any(address.startswith("ws:") for address in page.requests)
-        assert {address.split("/")[2] for address in page.requests} == {serving.origin.split("/")[2]}
+        assert {address.split("/")[2] for address in page.requests} == {
+            serving.origin.split("/")[2]
+        }
         (first,) = serving.viewers()
         async with Browser(tmp_path / "second") as other:
             await other.call("Page.navigate", url=serving.address)
@@ -47,7 +49,9 @@ async def test_two_tabs_a_reload_and_a_closed_tab(tmp_path: Path) -> None:
         await gone(serving.viewers(), 5.0)
 
 
-async def test_a_wrong_token_shows_nothing_and_the_end_of_the_server_is_said(tmp_path: Path) -> None:
+async def test_a_wrong_token_shows_nothing_and_the_end_of_the_server_is_said(
+    tmp_path: Path,
+) -> None:
     async with Serving() as serving, Browser(tmp_path / "profile") as page:
         await page.call("Page.navigate", url=f"{serving.origin}/wrong/")
         await page.wait_for("document.body && document.body.textContent.includes('404')")

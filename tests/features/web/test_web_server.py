@@ -17,7 +17,10 @@ from gputop.features.web.serve_command import listening  # noqa: E402
 from tests.support.waiting import has_ended  # noqa: E402
 
 TOKEN = "a-token"
-DRAWS = r"echo $$ >>$PIDS; printf '__GANGLION__\nD\000\000\000\005hello'; trap '' TERM INT HUP; exec sleep 60"
+DRAWS = (
+    r"echo $$ >>$PIDS; printf '__GANGLION__\nD\000\000\000\005hello'; trap '' TERM INT HUP; exec "
+    r"sleep 60"
+)
 """A screen that draws once, and then neither reads nor leaves."""
 
 
@@ -32,7 +35,9 @@ class Running:
         self.base = f"{self.origin}/{TOKEN}"
 
     async def __aenter__(self) -> Running:
-        runner = aiohttp.web.AppRunner(await self.server.application(), access_log=None, shutdown_timeout=1.0)
+        runner = aiohttp.web.AppRunner(
+            await self.server.application(), access_log=None, shutdown_timeout=1.0
+        )
         self.runner = runner
         await runner.setup()
         await aiohttp.web.SockSite(runner, self._listener).start()
@@ -76,13 +81,24 @@ async def closing(socket: Any) -> tuple[int, str]:
         assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:65535", "LOCALHOST", "[::1]:8000"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:1", "localhost:65535", "LOCALHOST", "[::1]:8000"]
+)
 def test_names_of_loopback_are_answered(host: str) -> None:
     assert LOCAL_HOST.fullmatch(host)
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example", "127.0.0.1.evil.example", "127.0.0.1:", "127.0.0.1:80\n", "0.0.0.0", "127.0.0.1:٣"]
+    "host",
+    [
+        "",
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "127.0.0.1:",
+        "127.0.0.1:80\n",
+        "0.0.0.0",
+        "127.0.0.1:٣",
+    ],
 )
 async def test_any_other_host_is_refused_whatever_is_asked_for(running: Running, host: str) -> None:
     assert not LOCAL_HOST.fullmatch(host)
@@ -107,7 +123,10 @@ async def test_the_page_loads_nothing_from_elsewhere_and_sets_no_cookie(running:
         async with running.session.get(running.base + path) as answer:
             text = await answer.text()
             assert answer.status == 200 and len(text) > 500, path
-            assert "Set-Cookie" not in answer.headers and answer.headers["Referrer-Policy"] == "no-referrer"
+            assert (
+                "Set-Cookie" not in answer.headers
+                and answer.headers["Referrer-Policy"] == "no-referrer"
+            )
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
             assert "/static/" in path or "https:" not in text, path
     async with running.session.get(running.base + "/page/../screen_server.py") as answer:
@@ -138,7 +157,9 @@ async def test_a_size_that_is_no_number_starts_nothing(running: Running, query: 
     assert running.pids == []
 
 
-async def test_a_child_that_reads_nothing_costs_no_memory_and_ends_with_its_browser(running: Running) -> None:
+async def test_a_child_that_reads_nothing_costs_no_memory_and_ends_with_its_browser(
+    running: Running,
+) -> None:
     socket = await running.opened()
     assert (await socket.receive(timeout=60)).data == b"hello"
     for _ in range(200):
@@ -148,14 +169,18 @@ async def test_a_child_that_reads_nothing_costs_no_memory_and_ends_with_its_brow
     await all_ended(running.pids)
 
 
-async def test_eight_browsers_get_a_place_and_one_is_free_when_a_browser_has_left(running: Running) -> None:
+async def test_eight_browsers_get_a_place_and_one_is_free_when_a_browser_has_left(
+    running: Running,
+) -> None:
     sockets = await asyncio.gather(*(running.opened() for _ in range(3 * MOST_VIEWERS)))
     first = [await socket.receive(timeout=60) for socket in sockets]
     assert sum(message.data == b"hello" for message in first) == MOST_VIEWERS
     full = [message for message in first if message.data == 1013]
     assert len(full) == 2 * MOST_VIEWERS and "already" in str(full[0].extra)
     assert len(running.pids) == MOST_VIEWERS
-    await next(socket for socket, message in zip(sockets, first, strict=True) if message.data == b"hello").close()
+    await next(
+        socket for socket, message in zip(sockets, first, strict=True) if message.data == b"hello"
+    ).close()
     while running.server._viewers == MOST_VIEWERS:
         await asyncio.sleep(0.01)
     assert (await (await running.opened()).receive(timeout=60)).data == b"hello"

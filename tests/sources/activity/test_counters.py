@@ -22,7 +22,9 @@ from tests.nvperf.stand_in import Counters as Scripted
 from tests.support.waiting import has_ended
 from tests.support.waiting import until as settle
 
-GPU = GpuStatic(0, "GPU-0", "NVIDIA GeForce RTX 4090", pci_bus_id="00000000:01:00.0", driver="580.65")
+GPU = GpuStatic(
+    0, "GPU-0", "NVIDIA GeForce RTX 4090", pci_bus_id="00000000:01:00.0", driver="580.65"
+)
 INTERVAL_S = 0.25
 Answer = MeasuredActivity | Waiting | SmReadFailed
 
@@ -56,7 +58,9 @@ def failed(words: str) -> Callable[[Answer], bool]:
     return lambda got: isinstance(got, SmReadFailed) and words in got.reason
 
 
-def test_sm_activity_is_the_mean_between_two_triggers(reader: CountersClient, counters: Scripted) -> None:
+def test_sm_activity_is_the_mean_between_two_triggers(
+    reader: CountersClient, counters: Scripted
+) -> None:
     got = until(reader, measured)
     assert isinstance(got, MeasuredActivity)
     assert got.values["sm_active_pct"] == 41.2
@@ -66,7 +70,10 @@ def test_sm_activity_is_the_mean_between_two_triggers(reader: CountersClient, co
     assert got.window_s is not None and 0.15 < got.window_s < 20.0
     assert counters.is_locked()
     counters.write(sm=104.0)
-    until(reader, lambda got: isinstance(got, MeasuredActivity) and got.values["sm_active_pct"] == 100.0)
+    until(
+        reader,
+        lambda got: isinstance(got, MeasuredActivity) and got.values["sm_active_pct"] == 100.0,
+    )
 
 
 def test_each_gpu_gets_its_own_value(reader: CountersClient, counters: Scripted) -> None:
@@ -109,14 +116,20 @@ def test_what_goes_wrong_costs_the_number_and_its_reason_is_told(
         assert not counters.is_locked()
 
 
-def test_who_is_denied_is_told_the_command_that_helps(counters: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_denied_is_told_the_command_that_helps(
+    counters: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counters.write(begin=17)
     monkeypatch.setattr("gputop.sources.activity.counters.access._in_container", lambda _: False)
     reader = CountersClient(INTERVAL_S, str(counters.libraries))
     try:
         got = until(reader, failed("only administrators"))
         assert isinstance(got, SmReadFailed)
-        assert "setpriv" in got.fix and "--ambient-caps=+perfmon" in got.fix and got.fix.endswith("--perf")
+        assert (
+            "setpriv" in got.fix
+            and "--ambient-caps=+perfmon" in got.fix
+            and got.fix.endswith("--perf")
+        )
         assert got.resting and got.kind == "denied"
     finally:
         reader.stop()
@@ -129,13 +142,17 @@ def _ask(reader: CountersClient) -> Answer:
         return failure
 
 
-def test_counters_that_nobody_asks_for_are_given_back(reader: CountersClient, counters: Scripted) -> None:
+def test_counters_that_nobody_asks_for_are_given_back(
+    reader: CountersClient, counters: Scripted
+) -> None:
     until(reader, measured)
     reader.forget(GPU)
     settle(lambda: not counters.is_locked())
 
 
-def test_a_helper_that_crashes_is_started_again_and_then_given_up(reader: CountersClient, counters: Scripted) -> None:
+def test_a_helper_that_crashes_is_started_again_and_then_given_up(
+    reader: CountersClient, counters: Scripted
+) -> None:
     counters.write(trigger_crash=1)
     got = until(reader, failed("given up"))
     assert isinstance(got, SmReadFailed) and got.forever and "SIGSEGV" in got.reason
@@ -143,7 +160,9 @@ def test_a_helper_that_crashes_is_started_again_and_then_given_up(reader: Counte
 
 
 @pytest.mark.slow
-def test_a_gpu_on_which_a_call_hangs_is_never_asked_again(counters: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_on_which_a_call_hangs_is_never_asked_again(
+    counters: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(counters_client, "SILENT_S", 0.6)
     monkeypatch.setattr(counters_client, "TERM_S", 0.1)
     counters.write(gpus=2)
@@ -211,8 +230,15 @@ def test_a_helper_that_lies_is_not_believed(
         f"import time\ndef main(words):\n    print({HELLO!r}, flush=True)\n"
         f"    while True:\n        print({lie!r})\n        print({unknown!r}, flush=True)\n        time.sleep(0.05)\n"
     )
-    program = f"import sys; sys.path[:] = {[str(tmp_path), *sys.path]!r}; import helper; helper.main(sys.argv[1:])"
-    monkeypatch.setattr(counters_client, "our_program", lambda _, *words: [sys.executable, "-I", "-c", program, *words])
+    program = (
+        f"import sys; sys.path[:] = {[str(tmp_path), *sys.path]!r}; import helper; "
+        "helper.main(sys.argv[1:])"
+    )
+    monkeypatch.setattr(
+        counters_client,
+        "our_program",
+        lambda _, *words: [sys.executable, "-I", "-c", program, *words],
+    )
     reader = CountersClient(INTERVAL_S, str(counters.libraries), restarts_s=())
     try:
         until(reader, failed("impossible value (1e+09)"))

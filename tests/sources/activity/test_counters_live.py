@@ -48,14 +48,22 @@ def once(scenario: Scenario, *options: str) -> dict[str, Any]:
     return data
 
 
-def test_once_waits_for_the_first_value_and_leaves_nothing(nvml_scenario: MakeScenario, counters: Counters) -> None:
-    gpu = once(scenario_of(nvml_scenario), "--perf", "--perf-lib", str(counters.libraries))["gpus"][0]
+def test_once_waits_for_the_first_value_and_leaves_nothing(
+    nvml_scenario: MakeScenario, counters: Counters
+) -> None:
+    gpu = once(scenario_of(nvml_scenario), "--perf", "--perf-lib", str(counters.libraries))["gpus"][
+        0
+    ]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("counters", 41.2)
     assert not counters.is_locked()
 
 
-@pytest.mark.parametrize(("choice", "source"), [("auto", "gpm"), ("counters", "counters"), ("bound", "bound")])
-def test_a_source_can_be_forced(nvml_scenario: MakeScenario, counters: Counters, choice: str, source: str) -> None:
+@pytest.mark.parametrize(
+    ("choice", "source"), [("auto", "gpm"), ("counters", "counters"), ("bound", "bound")]
+)
+def test_a_source_can_be_forced(
+    nvml_scenario: MakeScenario, counters: Counters, choice: str, source: str
+) -> None:
     scenario = scenario_of(nvml_scenario, "NVIDIA H100 80GB HBM3")
     gpu = once(scenario, "--sm-source", choice, "--perf-lib", str(counters.libraries))["gpus"][0]
     assert gpu["sm_source"] == source

@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.activity.counters.abi import HOST_CALLS, TARGET_CALLS
-from gputop.sources.activity.counters.access import FOR_EVERYBODY, WITH_PERFMON, Rights, advice, rights
+from gputop.sources.activity.counters.access import (
+    FOR_EVERYBODY,
+    WITH_PERFMON,
+    Rights,
+    advice,
+    rights,
+)
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, find, wanted_cuda
 from gputop.sources.activity.counters.counter_plan import host_library
 from gputop.sources.activity.counters.helper_protocol import SampleLine, doubt
@@ -24,7 +30,11 @@ from gputop.sources.capabilities import PERFMON, SYS_ADMIN, Capabilities
 from gputop.sources.pci_cards import kernel_address
 from tests.nvperf.stand_in import Counters
 
-NOTHING, ROOT, ONLY_PERFMON = Capabilities(), Capabilities(1 << SYS_ADMIN), Capabilities(1 << PERFMON)
+NOTHING, ROOT, ONLY_PERFMON = (
+    Capabilities(),
+    Capabilities(1 << SYS_ADMIN),
+    Capabilities(1 << PERFMON),
+)
 
 
 def proc_with(folder: Path, admin_only: int | None, uid_map: str = "0 0 4294967295") -> str:
@@ -32,7 +42,9 @@ def proc_with(folder: Path, admin_only: int | None, uid_map: str = "0 0 42949672
     (folder / "self").mkdir()
     (folder / "self/uid_map").write_text(f"         {uid_map}\n")
     if admin_only is not None:
-        (folder / "driver/nvidia/params").write_text(f"Mobile: 1\nRmProfilingAdminOnly: {admin_only}\n")
+        (folder / "driver/nvidia/params").write_text(
+            f"Mobile: 1\nRmProfilingAdminOnly: {admin_only}\n"
+        )
     return str(folder)
 
 
@@ -50,7 +62,11 @@ def proc_with(folder: Path, admin_only: int | None, uid_map: str = "0 0 42949672
     ],
 )
 def test_who_may_read_counters_follows_the_kernel_modules_rule(
-    tmp_path: Path, admin_only: int | None, driver: str | None, held: Capabilities, allowed: bool | None
+    tmp_path: Path,
+    admin_only: int | None,
+    driver: str | None,
+    held: Capabilities,
+    allowed: bool | None,
 ) -> None:
     assert rights(driver, proc_with(tmp_path, admin_only), held).allowed is allowed
 
@@ -65,7 +81,10 @@ def test_the_advice_gives_the_smallest_right_first_and_never_a_root_shell() -> N
 
 
 def test_the_command_is_valid_shell_and_keeps_the_users_surroundings(tmp_path: Path) -> None:
-    for name, text in (("sudo", 'exec "$@"'), ("setpriv", 'printf "%s\\n" "$@" "$COLORTERM" "$XDG_RUNTIME_DIR"')):
+    for name, text in (
+        ("sudo", 'exec "$@"'),
+        ("setpriv", 'printf "%s\\n" "$@" "$COLORTERM" "$XDG_RUNTIME_DIR"'),
+    ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "gputop").symlink_to("/bin/true")
@@ -76,7 +95,9 @@ def test_the_command_is_valid_shell_and_keeps_the_users_surroundings(tmp_path: P
         "COLORTERM": "24",
         "XDG_RUNTIME_DIR": "/r",
     }
-    said = subprocess.run(["sh", "-c", WITH_PERFMON], env=environment, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["sh", "-c", WITH_PERFMON], env=environment, capture_output=True, text=True, check=True
+    )
     words = said.stdout.splitlines()
     assert words[:2] == [f"--reuid={os.getuid()}", f"--regid={os.getgid()}"]
     assert words[-4:] == [str(tmp_path / "gputop"), "--perf", "24", "/r"]
@@ -109,7 +130,12 @@ def test_only_the_helper_inherits_the_right_to_read_counters(tmp_path: Path) -> 
         "    print(next(l for l in lines if l.startswith('CapEff')), flush=True)\n"
     )
     # Still root, so that it can read this checkout, but without what comes with that name.
-    command = ["setpriv", "--securebits=+noroot", "--inh-caps=-all,+perfmon", "--ambient-caps=-all,+perfmon"]
+    command = [
+        "setpriv",
+        "--securebits=+noroot",
+        "--inh-caps=-all,+perfmon",
+        "--ambient-caps=-all,+perfmon",
+    ]
     said = subprocess.run(
         [*command, sys.executable, "-c", CHILDREN, str(tmp_path)],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
@@ -121,7 +147,11 @@ def test_only_the_helper_inherits_the_right_to_read_counters(tmp_path: Path) -> 
 
 
 def _status(name: str) -> str:
-    return next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return next(
+        line.split()[1]
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(name)
+    )
 
 
 # -- libraries ---------------------------------------------------------------------------------------------------------
@@ -188,7 +218,9 @@ def test_counters_that_contradict_utilisation_are_rejected_after_ten_times() -> 
     for _ in range(TIMES - 1):
         assert check.refutes(80.0, 20.0) is None
         assert check.refutes(None, 20.0) is None
-    assert "contradict NVML (80 % of the chip at 20 % utilisation)" in (check.refutes(80.0, 20.0) or "")
+    assert "contradict NVML (80 % of the chip at 20 % utilisation)" in (
+        check.refutes(80.0, 20.0) or ""
+    )
 
 
 # Hardware counters: the library's structures, byte for byte, and the lines that helper and client exchange.
@@ -196,7 +228,11 @@ def test_counters_that_contradict_utilisation_are_rejected_after_ten_times() -> 
 
 @pytest.mark.parametrize("half", ["host", "target"])
 def test_the_library_refuses_a_structure_of_another_size(counters: Counters, half: str) -> None:
-    library = host_library(str(counters.libraries)) if half == "host" else target_library(str(counters.libraries))
+    library = (
+        host_library(str(counters.libraries))
+        if half == "host"
+        else target_library(str(counters.libraries))
+    )
     table = HOST_CALLS if half == "host" else TARGET_CALLS
     for name, (function, made, size) in library._calls.items():
         assert function(ctypes.byref(made(structSize=size + 1))) == 8, name
@@ -213,7 +249,9 @@ def test_gpus_are_joined_by_their_pci_address_and_not_by_their_number(counters: 
         (2, "0000:01:00.0"),
     ]
     assert kernel_address("00000000:3B:00.0") == "0000:3b:00.0" == kernel_address("0000:3B:00.0")
-    assert kernel_address("00010000:3B:00.0") == "10000:3b:00.0", "a domain of more than four digits"
+    assert kernel_address("00010000:3B:00.0") == "10000:3b:00.0", (
+        "a domain of more than four digits"
+    )
     assert kernel_address(None) is None and kernel_address("x") is None
 
 

@@ -19,7 +19,11 @@ NEW = row("PROF_SM_UTIL_RATIO", 0.5, UUID)
 
 def body(sm: float | None = 0.5, energy: int = 0, dram: float | None = None) -> str:
     """An answer with SM activity, energy and DRAM activity of one GPU, where they are given."""
-    parts = [("PROF_SM_ACTIVE", sm), ("PROF_DRAM_ACTIVE", dram), ("DEV_TOTAL_ENERGY_CONSUMPTION", energy)]
+    parts = [
+        ("PROF_SM_ACTIVE", sm),
+        ("PROF_DRAM_ACTIVE", dram),
+        ("DEV_TOTAL_ENERGY_CONSUMPTION", energy),
+    ]
     return "".join(row(name, value, UUID) for name, value in parts if value is not None)
 
 
@@ -73,7 +77,9 @@ def test_values_that_stop_to_change_are_not_believed() -> None:
 
 
 def test_an_exporter_that_died_is_believed_until_new_values_were_due() -> None:
-    source = exporter(body(0.1), body(0.2), body(0.3), ConnectionRefusedError(111, "Connection refused"))
+    source = exporter(
+        body(0.1), body(0.2), body(0.3), ConnectionRefusedError(111, "Connection refused")
+    )
     for now in (0.0, 30.0, 60.0, 61.0):
         source.scrape(now)
     got = measured(source.newest(WHOLE, 104.0))
@@ -97,7 +103,17 @@ def test_one_that_does_not_answer_is_asked_ever_less() -> None:
     for now in range(9):
         source.scrape(float(now))
         waits.append(source.wait_s(float(now)))
-    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, LONGEST_BACK_OFF_S, LONGEST_BACK_OFF_S, LONGEST_BACK_OFF_S]
+    assert waits == [
+        1.0,
+        2.0,
+        4.0,
+        8.0,
+        16.0,
+        32.0,
+        LONGEST_BACK_OFF_S,
+        LONGEST_BACK_OFF_S,
+        LONGEST_BACK_OFF_S,
+    ]
     source.scrape(20.0)
     assert source.wait_s(20.0) == 1.0
 
@@ -117,10 +133,17 @@ def test_counters_without_sm_activity_come_with_the_line_that_mends_it() -> None
         (body(None), WHOLE, "exports no SM activity", "uncomment DCGM_FI_PROF_SM_ACTIVE"),
         (body(0.5), ("GPU-other", None), "does not know this GPU", "all GPUs"),
         (body(0.5), (UUID, 7), "has no counters of this MIG instance", "MIG instances"),
-        (row("PROF_SM_ACTIVE", 0.5, UUID, GPU_I_PROFILE="1g.10gb", GPU_I_ID="7"), WHOLE, "exports no SM", "uncomment"),
+        (
+            row("PROF_SM_ACTIVE", 0.5, UUID, GPU_I_PROFILE="1g.10gb", GPU_I_ID="7"),
+            WHOLE,
+            "exports no SM",
+            "uncomment",
+        ),
     ],
 )
-def test_what_is_not_there_is_told_apart(text: str, entity: tuple[str, int | None], why: str, fix: str) -> None:
+def test_what_is_not_there_is_told_apart(
+    text: str, entity: tuple[str, int | None], why: str, fix: str
+) -> None:
     source = exporter(text)
     source.scrape(0.0)
     with pytest.raises(SmReadFailed, match=why) as failure:
@@ -131,8 +154,13 @@ def test_what_is_not_there_is_told_apart(text: str, entity: tuple[str, int | Non
 def test_an_instance_is_known_by_its_gpu_and_the_number_of_its_gpu_instance() -> None:
     whole = GpuStatic(0, UUID, "A100")
     assert entity_of(whole) == WHOLE
-    assert entity_of(GpuStatic(1, "MIG-1", "A100 MIG", mig_parent=UUID, mig_instance="7/0")) == (UUID, 7)
-    assert entity_of(GpuStatic(1, "MIG-1", "A100 MIG", mig_parent=UUID, mig_instance="None/0")) is None
+    assert entity_of(GpuStatic(1, "MIG-1", "A100 MIG", mig_parent=UUID, mig_instance="7/0")) == (
+        UUID,
+        7,
+    )
+    assert (
+        entity_of(GpuStatic(1, "MIG-1", "A100 MIG", mig_parent=UUID, mig_instance="None/0")) is None
+    )
 
 
 # Where a dcgm-exporter is looked for, which addresses are taken, and what is shown of them.
@@ -209,17 +237,30 @@ def test_rows_are_of_gpus_and_instances_by_uuid_and_blanks_are_none() -> None:
         ("GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO", "graphics_active_pct"),
     ],
 )
-def test_names_of_both_generations_and_labels_of_both_spellings_are_known(old: str, new: str, key: str) -> None:
+def test_names_of_both_generations_and_labels_of_both_spellings_are_known(
+    old: str, new: str, key: str
+) -> None:
     for name in (old, new):
-        for text in (row(f"PROF_{name}", 0.5, UUID), row(f"PROF_{name}", 0.5, UUID).replace("UUID", "uuid")):
+        for text in (
+            row(f"PROF_{name}", 0.5, UUID),
+            row(f"PROF_{name}", 0.5, UUID).replace("UUID", "uuid"),
+        ):
             assert parse(text).rows == {WHOLE: {key: 0.5}}
 
 
 def test_what_exporters_of_today_print_is_read() -> None:
     first = parse((TEXTS / "exporter_3.txt").read_text()).rows
     assert first == {
-        (uuid_of(1), None): {"graphics_active_pct": 0.973841, "sm_active_pct": 0.4125, "tensor_active_pct": 0.1875},
-        (uuid_of(0), None): {"graphics_active_pct": 0.0, "sm_active_pct": 0.0, "tensor_active_pct": 0.0},
+        (uuid_of(1), None): {
+            "graphics_active_pct": 0.973841,
+            "sm_active_pct": 0.4125,
+            "tensor_active_pct": 0.1875,
+        },
+        (uuid_of(0), None): {
+            "graphics_active_pct": 0.0,
+            "sm_active_pct": 0.0,
+            "tensor_active_pct": 0.0,
+        },
     }
     split = parse((TEXTS / "exporter_4_mig.txt").read_text()).rows
     assert {entity: found["sm_active_pct"] for entity, found in split.items()} == {

@@ -42,7 +42,10 @@ def test_gpus_are_found_by_uuid_because_dcgm_counts_them_otherwise() -> None:
 @pytest.mark.parametrize(
     ("line", "row"),
     [
-        ("GPU 7     0.888        0.777        0.050        0.333   ", (7, (0.888, 0.777, 0.05, 0.333))),
+        (
+            "GPU 7     0.888        0.777        0.050        0.333   ",
+            (7, (0.888, 0.777, 0.05, 0.333)),
+        ),
         ("GPU 0     1.000        N/A          N/A          0.000", (0, (1.0, None, None, 0.0))),
         ("GPU 0     nan          inf          N/A          0.5", (0, (None, None, None, 0.5))),
         ("#Entity   SMACT        SMOCC        TENSO        DRAMA", None),
@@ -63,7 +66,9 @@ def test_gpus_are_found_by_uuid_because_dcgm_counts_them_otherwise() -> None:
         ("", None),
     ],
 )
-def test_rows_are_told_from_headers_and_instances(line: str, row: tuple[int, tuple[float | None, ...]] | None) -> None:
+def test_rows_are_told_from_headers_and_instances(
+    line: str, row: tuple[int, tuple[float | None, ...]] | None
+) -> None:
     got = parse_row(line)
     keys = ("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct")
     assert (got and (got[0], tuple(got[1].get(key) for key in keys))) == row
@@ -89,11 +94,17 @@ def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) ->
     assert all(is_gone(pid) for pid in host.started("dmon"))
 
 
-def test_a_dmon_that_ends_is_started_again_and_dcgm_is_asked_anew_for_its_numbers(host: Host, dmon: Dmon) -> None:
+def test_a_dmon_that_ends_is_started_again_and_dcgm_is_asked_anew_for_its_numbers(
+    host: Host, dmon: Dmon
+) -> None:
     host.does("ends")
 
     def has_ended_often(got: object) -> bool:
-        return isinstance(got, SmReadFailed) and "dmon ended" in got.reason and len(host.started("dmon")) > 2
+        return (
+            isinstance(got, SmReadFailed)
+            and "dmon ended" in got.reason
+            and len(host.started("dmon")) > 2
+        )
 
     assert not until(dmon, has_ended_often).forever
     assert len(host.started("discovery")) > 2
@@ -113,7 +124,9 @@ def test_a_dmon_that_ends_is_started_again_and_dcgm_is_asked_anew_for_its_number
         ("refuses: [2Jgone", "Result: ?[2J?gone", "nvidia-dcgm"),
     ],
 )  # fmt: skip
-def test_what_dcgmi_says_is_told_with_what_would_help(host: Host, dmon: Dmon, does: str, said: str, fix: str) -> None:
+def test_what_dcgmi_says_is_told_with_what_would_help(
+    host: Host, dmon: Dmon, does: str, said: str, fix: str
+) -> None:
     host.does(does)
     failure = until(dmon, lambda got: isinstance(got, SmReadFailed))
     assert said in failure.reason
@@ -154,7 +167,9 @@ def test_without_the_program_it_is_given_up_at_once() -> None:
 
 
 @pytest.mark.nvml
-def test_dcgmi_is_only_run_when_asked_for_and_left_behind_by_nobody(host: Host, nvml_scenario: MakeScenario) -> None:
+def test_dcgmi_is_only_run_when_asked_for_and_left_behind_by_nobody(
+    host: Host, nvml_scenario: MakeScenario
+) -> None:
     gpu = GpuStatic(0, uuid_of(0), A100)
     unasked, asked = (SmReaders(1.0, "/proc", SmOptions(dcgmi=dcgmi)) for dcgmi in (False, True))
     assert [reader.name for reader in unasked.readers_for(lambda: gpu)] == ["dcgm-exporter"]
@@ -162,6 +177,9 @@ def test_dcgmi_is_only_run_when_asked_for_and_left_behind_by_nobody(host: Host, 
     path = f"{TEXTS}:{os.environ['PATH']}"
     options = {"dcgm_url": "http://127.0.0.1:1/metrics", "dcgmi": True}
     gpus = read(nvml_scenario(2, A100), "once", environ={"PATH": path}, **options)[0]["gpus"]
-    assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in gpus] == [("dcgmi", 37.5), ("dcgmi", 88.8)]
+    assert [(gpu["sm_source"], gpu["sm_active_pct"]) for gpu in gpus] == [
+        ("dcgmi", 37.5),
+        ("dcgmi", 88.8),
+    ]
     assert gpus[0]["sm_window_s"] == 1.0
     assert all(is_gone(pid) for pid in host.started("dmon"))

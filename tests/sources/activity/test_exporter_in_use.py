@@ -29,7 +29,9 @@ def counters(**values: float) -> str:
 
 
 @pytest.mark.slow
-def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it(nvml_scenario: MakeScenario) -> None:
+def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it(
+    nvml_scenario: MakeScenario,
+) -> None:
     text = counters(GR_ENGINE_ACTIVE=0.9, PIPE_TENSOR_ACTIVE=0.3, DRAM_ACTIVE=0.4)
     with exporting(text) as exporter:
         (gpu,) = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)[0]["gpus"]
@@ -37,12 +39,18 @@ def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it
         printed = command(nvml_scenario(1, A100), exporter, "once")
         data = json.loads(command(nvml_scenario(1, A100), exporter, "once", "--json"))["gpus"][0]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", None)
-    assert (gpu["tensor_active_pct"], gpu["dram_active_pct"], gpu["graphics_active_pct"]) == (30.0, 40.0, 90.0)
+    assert (gpu["tensor_active_pct"], gpu["dram_active_pct"], gpu["graphics_active_pct"]) == (
+        30.0,
+        40.0,
+        90.0,
+    )
     assert sm_words(gpu) == f"dcgm-exporter at {exporter.place} exports no SM activity; {FIX}"
     assert gpu["unavailable"]["sm_active_pct"] == sm_words(gpu)
     assert (gpu["sm_low_pct"], gpu["sm_high_pct"]) == (pytest.approx(90 / 108), 90.0)
     keys = ("sm_source", "sm_active_pct", "dram_active_pct")
-    assert sm_words(data) == sm_words(gpu) and [data[key] for key in keys] == [gpu[key] for key in keys]
+    assert sm_words(data) == sm_words(gpu) and [data[key] for key in keys] == [
+        gpu[key] for key in keys
+    ]
     gpm, exporter_row, *_ = report["gpus"][0]["rungs"]
     assert gpm["reason"] == "it gave nothing, so another source is in use"
     assert (exporter_row["ok"], exporter_row["fix"]) == (False, FIX)
@@ -59,7 +67,9 @@ def command(scenario: Scenario, exporter: SmallExporter, *arguments: str) -> str
     return done.stdout
 
 
-def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nvml_scenario: MakeScenario) -> None:
+def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(
+    nvml_scenario: MakeScenario,
+) -> None:
     scenario = nvml_scenario(2, A100)
     split(scenario.gpus[0], 0, 3)
     with exporting((TEXTS / "exporter_4_mig.txt").read_text()) as exporter:
@@ -76,7 +86,9 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
 
 
 @pytest.mark.slow
-def test_an_answer_that_comes_after_the_last_read_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
+def test_an_answer_that_comes_after_the_last_read_is_waited_for_once(
+    nvml_scenario: MakeScenario,
+) -> None:
     """GPM that claims support but gives no number is known at the second read only: the exporter is asked then."""
     scenario = nvml_scenario(1)
     scenario.gpus[0].gpm[2] = Failure(3)

@@ -37,7 +37,9 @@ def sm(value: float) -> MeasuredActivity:
 
 
 def partly(dram: float = 20.0) -> MeasuredActivity:
-    return MeasuredActivity({"dram_active_pct": dram}, {"sm_active_pct": "no SM here"}, 30.0, 0.0, "switch it on")
+    return MeasuredActivity(
+        {"dram_active_pct": dram}, {"sm_active_pct": "no SM here"}, 30.0, 0.0, "switch it on"
+    )
 
 
 class SmReader:
@@ -75,14 +77,22 @@ def seen(chain: FallbackChain, *times: float) -> list[tuple[str | None, float | 
 
 def test_from_one_source_to_the_next_is_one_step_although_the_next_must_first_be_found() -> None:
     failed = SmReadFailed("GPM: timed out")
-    chain = FallbackChain([SmReader("gpm", sm(1.0), failed), SmReader("dcgm-exporter", LOOKING, sm(5.0))])
-    assert seen(chain, 0, 1, 2, 3, 4) == [("gpm", 1.0), *[("gpm", None)] * 3, ("dcgm-exporter", 5.0)]
+    chain = FallbackChain(
+        [SmReader("gpm", sm(1.0), failed), SmReader("dcgm-exporter", LOOKING, sm(5.0))]
+    )
+    assert seen(chain, 0, 1, 2, 3, 4) == [
+        ("gpm", 1.0),
+        *[("gpm", None)] * 3,
+        ("dcgm-exporter", 5.0),
+    ]
 
 
 def test_the_source_below_goes_on_while_the_one_above_is_tried_again() -> None:
     """GPM needs two samples before it has a value again: no hole and no switch to and fro each minute."""
     failed = SmReadFailed("GPM: timed out")
-    above = SmReader("gpm", sm(1.0), failed, failed, failed, COLLECTING, failed, failed, COLLECTING, sm(2.0))
+    above = SmReader(
+        "gpm", sm(1.0), failed, failed, failed, COLLECTING, failed, failed, COLLECTING, sm(2.0)
+    )
     chain = FallbackChain([above, SmReader("dcgm-exporter", sm(5.0))])
     assert seen(chain, 0, 1, 2, 3, 4) == [
         ("gpm", 1.0), ("gpm", None), ("gpm", None), ("dcgm-exporter", 5.0), ("dcgm-exporter", 5.0),
@@ -95,12 +105,22 @@ def test_the_source_below_goes_on_while_the_one_above_is_tried_again() -> None:
     assert seen(chain, second, second + 1) == [("dcgm-exporter", 5.0), ("gpm", 2.0)]
 
 
-@pytest.mark.parametrize("below", [COLLECTING, LOOKING, SmReadFailed("refused"), SmReadFailed("absent", True)])
-def test_counters_without_sm_activity_are_used_where_nothing_below_measures_it(below: Answer) -> None:
+@pytest.mark.parametrize(
+    "below", [COLLECTING, LOOKING, SmReadFailed("refused"), SmReadFailed("absent", True)]
+)
+def test_counters_without_sm_activity_are_used_where_nothing_below_measures_it(
+    below: Answer,
+) -> None:
     chain = FallbackChain(
-        [SmReader("gpm", SmReadFailed("no GPM", True)), SmReader("dcgm-exporter", partly()), SmReader("dcgmi", below)]
+        [
+            SmReader("gpm", SmReadFailed("no GPM", True)),
+            SmReader("dcgm-exporter", partly()),
+            SmReader("dcgmi", below),
+        ]
     )
-    assert chain.read(0.0) == ChainState("dcgm-exporter", partly(), SmLack(("no SM here",), "switch it on"))
+    assert chain.read(0.0) == ChainState(
+        "dcgm-exporter", partly(), SmLack(("no SM here",), "switch it on")
+    )
 
 
 def test_a_rejected_source_is_closed_and_never_asked_again() -> None:
@@ -135,14 +155,23 @@ EACH = 65
 def sample(kind: str, sm: float) -> GpuSample:
     """A GPU at 97 % whose SM activity comes from a source; ``partly`` is an exporter without SM_ACTIVE."""
     if kind == "partly":
-        given: dict[str, Any] = {"sm": None, "sm_source": "dcgm-exporter", "sm_window_s": 30.0, "sm_age_s": 12.0}
-        return gpu(util=97.0, sm_lack=SmLack(("dcgm-exporter exports no SM activity",), FIX), **given)
+        given: dict[str, Any] = {
+            "sm": None,
+            "sm_source": "dcgm-exporter",
+            "sm_window_s": 30.0,
+            "sm_age_s": 12.0,
+        }
+        return gpu(
+            util=97.0, sm_lack=SmLack(("dcgm-exporter exports no SM activity",), FIX), **given
+        )
     if kind in ("bound", "none"):
         nothing: dict[str, Any] = dict.fromkeys(("sm", "tensor_active_pct", "dram"))
         high = 97.0 if kind == "bound" else None
         nothing |= {"sm_window_s": None, "sm_lack": SmLack(("no counter",))}
         return gpu(util=97.0, sm_source=kind, sm_high_pct=high, **nothing)
-    return gpu(util=97.0, sm=sm, sm_source=kind, sm_window_s=30.0 if kind == "dcgm-exporter" else 1.0)
+    return gpu(
+        util=97.0, sm=sm, sm_source=kind, sm_window_s=30.0 if kind == "dcgm-exporter" else 1.0
+    )
 
 
 def switching(first: str, second: str) -> list[Snapshot]:
@@ -163,7 +192,8 @@ def marks(frame: Frame) -> list[tuple[float, str]]:
 
 
 PAIRS = [
-    pytest.param(*pair, marks=() if "gpm" in pair else pytest.mark.slow) for pair in itertools.permutations(KINDS, 2)
+    pytest.param(*pair, marks=() if "gpm" in pair else pytest.mark.slow)
+    for pair in itertools.permutations(KINDS, 2)
 ]
 SOURCE = {kind: "dcgm-exporter" if kind == "partly" else kind for kind in KINDS}
 
@@ -172,14 +202,18 @@ SOURCE = {kind: "dcgm-exporter" if kind == "partly" else kind for kind in KINDS}
 def test_two_sources_are_never_one_line_and_the_change_is_marked(first: str, second: str) -> None:
     frame = fed(switching(first, second))
     for width_s in (0.5, 1.0, 7.0, 31.0, 60.0, 90.0):
-        columns = frame.history.columns("GPU-0", "sm_active_pct", width_s, round(2 * EACH / width_s) + 1)
+        columns = frame.history.columns(
+            "GPU-0", "sm_active_pct", width_s, round(2 * EACH / width_s) + 1
+        )
         assert {round(value, 3) for value in columns if value is not None} <= {80.0, 20.0}
         known = [value for value in columns if value is not None]
         if 80.0 in known and 20.0 in known:
             end = len(columns) - 1 - columns[::-1].index(80.0)
             assert columns[end + 1] is None, "the line runs on"
     before, after = SOURCE[first], SOURCE[second]
-    assert marks(frame) == ([] if before == after else [(float(EACH), f"SM source: {before} → {after}")])
+    assert marks(frame) == (
+        [] if before == after else [(float(EACH), f"SM source: {before} → {after}")]
+    )
     screen = plain_text(main_screen(frame, View(span_s=300.0), 160, 48).rows)
     assert ("│" in screen) == (before != after)
 

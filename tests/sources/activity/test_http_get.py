@@ -71,7 +71,9 @@ def server() -> Iterator[Server]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Asked) as http:
         server = Asked.server_has = Server(http)
-        threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         yield server
         http.shutdown()
 
@@ -103,12 +105,16 @@ def test_a_body_is_read_however_it_is_sent(server: Server, path: str) -> None:
         ("garbage", "does not speak HTTP (BadStatusLine)"),
     ],
 )
-def test_what_cannot_be_metrics_is_refused_in_printable_words(server: Server, path: str, why: str) -> None:
+def test_what_cannot_be_metrics_is_refused_in_printable_words(
+    server: Server, path: str, why: str
+) -> None:
     assert failure(f"{server.url}/{path}") == why
     assert len(server.asked) == 1
 
 
-def test_neither_one_wait_nor_all_together_take_long(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_one_wait_nor_all_together_take_long(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert failure(f"{server.url}/drips", 0.1) == "timed out"
     monkeypatch.setattr(http_get, "LONGEST_S", 0.2)
     begun = time.monotonic()
@@ -123,7 +129,9 @@ def test_a_port_at_which_nobody_listens_is_said_in_words() -> None:
     assert failure(f"http://127.0.0.1:{port}/metrics") == "Connection refused"
 
 
-def test_no_proxy_of_the_environment_is_asked(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_of_the_environment_is_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)

@@ -9,7 +9,12 @@ import pytest
 
 from gputop.sources.activity.counters.abi import TARGET_CALLS, TARGET_LIBRARY, Library, NvperfError
 from gputop.sources.activity.counters.counter_libraries import NoLibraries, find
-from gputop.sources.activity.counters.counter_plan import Evaluator, configure, host_library, plan_for
+from gputop.sources.activity.counters.counter_plan import (
+    Evaluator,
+    configure,
+    host_library,
+    plan_for,
+)
 
 pytestmark = pytest.mark.slow
 ALL = ["sm", "gr", "tensor", "dram"]
@@ -55,7 +60,13 @@ def test_more_than_one_pass_holds_is_counted_as_such() -> None:
     names = ("sm__cycles_active", "sm__warps_active", "gr__cycles_active", "dram__cycles_active")
     counters = [
         counter
-        for name in (*names, "sm__inst_executed_pipe_tensor", "l1tex__t_sectors", "lts__t_sectors", "sm__inst_executed")
+        for name in (
+            *names,
+            "sm__inst_executed_pipe_tensor",
+            "l1tex__t_sectors",
+            "lts__t_sectors",
+            "sm__inst_executed",
+        )
         for counter in evaluator.raw_counters(evaluator.request(f"{name}.sum"))
     ]
     evaluator.close()

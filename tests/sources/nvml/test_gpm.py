@@ -12,7 +12,12 @@ import pynvml
 import pytest
 
 from gputop.sources.activity.cross_check import bound
-from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivity, SmReadFailed, Waiting
+from gputop.sources.activity.fallback_chain import (
+    FallbackChain,
+    MeasuredActivity,
+    SmReadFailed,
+    Waiting,
+)
 from gputop.sources.nvml.gpm import METRICS, Gpm
 from gputop.sources.nvml.handle import Handle
 
@@ -51,7 +56,9 @@ class Driver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     played = Driver()
     monkeypatch.setattr(
-        pynvml, "nvmlGpmQueryDeviceSupport", lambda _: SimpleNamespace(isSupportedDevice=int(played.supported))
+        pynvml,
+        "nvmlGpmQueryDeviceSupport",
+        lambda _: SimpleNamespace(isSupportedDevice=int(played.supported)),
     )
     monkeypatch.setattr(pynvml, "nvmlGpmSampleAlloc", played.alloc)
     monkeypatch.setattr(pynvml, "nvmlGpmSampleFree", played.held.remove)
@@ -85,12 +92,17 @@ def test_the_value_exists_from_the_second_sample_with_its_window(driver: Driver)
     assert got.values.keys() == {key for key, _ in METRICS.values()}
 
 
-def test_an_engine_that_never_works_while_its_multiprocessors_do_is_not_counted(driver: Driver) -> None:
+def test_an_engine_that_never_works_while_its_multiprocessors_do_is_not_counted(
+    driver: Driver,
+) -> None:
     driver.metrics = {1: 0.0, 2: 50.0}
     reader = gpm()
     reader.read(1.0)
     got = measured(reader.read(2.0))
-    assert "graphics_active_pct" not in got.values and "does not count it" in got.missing["graphics_active_pct"]
+    assert (
+        "graphics_active_pct" not in got.values
+        and "does not count it" in got.missing["graphics_active_pct"]
+    )
 
 
 def test_two_samples_are_swapped_and_never_more_are_made(driver: Driver) -> None:
@@ -139,7 +151,12 @@ def test_each_metric_is_judged_by_its_own_return(driver: Driver) -> None:
         ("NVIDIA A100-SXM4-80GB", "ampere", "Ampere has no GPM counters", "run dcgm-exporter"),
         ("NVIDIA GeForce RTX 4090", "ada", "Ada has no GPM counters", "start gputop with --perf"),
         ("NVIDIA GeForce GTX 1080", "pascal", "Pascal has no GPM counters", ""),
-        ("NVIDIA GeForce RTX 5090", "blackwell", "no GPM counters of this Blackwell GPU", "start gputop with --perf"),
+        (
+            "NVIDIA GeForce RTX 5090",
+            "blackwell",
+            "no GPM counters of this Blackwell GPU",
+            "start gputop with --perf",
+        ),
         ("Orin (nvgpu)", "ampere", "Ampere has no GPM counters", ""),
         ("NVIDIA Graphics Device", None, "this GPU has no GPM counters", "run dcgm-exporter"),
     ],
@@ -171,7 +188,10 @@ def test_three_bad_ticks_lead_down_and_a_minute_later_up_again(driver: Driver) -
     chain = standing_chain(driver)
     driver.error = pynvml.NVML_ERROR_TIMEOUT
     assert [chain.read(float(t)).source for t in (0, 1, 2, 3)] == ["gpm", "gpm", None, None]
-    assert chain.read(3.0).reason == "GPM: the driver timed out; run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
+    assert (
+        chain.read(3.0).reason
+        == "GPM: the driver timed out; run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
+    )
     driver.error = None
     taken = len(driver.taken)
     assert chain.read(61.9).source is None

@@ -16,7 +16,8 @@ from gputop.sources.nvml.nvml_errors import cannot_start
 from tests.support.nvml_script import Script
 
 knows_mma_stall = pytest.mark.skipif(
-    not hasattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT"), reason="this nvidia-ml-py is older than the field 297"
+    not hasattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT"),
+    reason="this nvidia-ml-py is older than the field 297",
 )
 
 
@@ -34,7 +35,9 @@ def ask(handle: Handle, key: str, now: float = 0.0) -> Any:
 def test_not_supported_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NOT_SUPPORTED)
     handle = Handle("handle")
-    assert [ask(handle, "fan_pct", now) for now in (0.0, 1.0, 1e6)] == ["not supported by this GPU"] * 3
+    assert [ask(handle, "fan_pct", now) for now in (0.0, 1.0, 1e6)] == [
+        "not supported by this GPU"
+    ] * 3
     assert len(fan.asked) == 1
 
 
@@ -48,8 +51,12 @@ def test_no_permission_is_asked_again_after_a_minute(monkeypatch: pytest.MonkeyP
     assert len(fan.asked) == 2
 
 
-def test_a_call_that_an_old_driver_lacks_falls_back_to_its_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    Script(monkeypatch, "nvmlDeviceGetCurrentClocksEventReasons", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+def test_a_call_that_an_old_driver_lacks_falls_back_to_its_older_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Script(
+        monkeypatch, "nvmlDeviceGetCurrentClocksEventReasons", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+    )
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda _: 0x24)
     assert ask(Handle("handle"), "throttle_reasons") == 0x24
 
@@ -63,9 +70,13 @@ def test_any_call_can_tell_that_the_gpu_is_lost(monkeypatch: pytest.MonkeyPatch,
 
 def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda _: 412345)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: pynvml.c_nvmlUtilization_t(97, 12))
     monkeypatch.setattr(
-        pynvml, "nvmlDeviceGetMemoryInfo", lambda *_: pynvml.c_nvmlMemory_v2_t(used=2**40 + 1, total=2**41, free=0)
+        pynvml, "nvmlDeviceGetUtilizationRates", lambda _: pynvml.c_nvmlUtilization_t(97, 12)
+    )
+    monkeypatch.setattr(
+        pynvml,
+        "nvmlDeviceGetMemoryInfo",
+        lambda *_: pynvml.c_nvmlMemory_v2_t(used=2**40 + 1, total=2**41, free=0),
     )
     handle = Handle("handle")
     assert ask(handle, "power_w") == 412.345
@@ -127,12 +138,18 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
     fields.ask_into(handle, MetricAnswers(), 10.0, frozenset())
     into = MetricAnswers()
     fields.ask_into(handle, into, 12.0, frozenset())
-    assert into.values == {"mem_temp_c": 72, "pcie_tx_bytes_per_s": 1500.0, "nvlink_tx_bytes_per_s": 2048.0}
+    assert into.values == {
+        "mem_temp_c": 72,
+        "pcie_tx_bytes_per_s": 1500.0,
+        "nvlink_tx_bytes_per_s": 2048.0,
+    }
     assert into.missing == {"pcie_rx_bytes_per_s": "not supported by this GPU"}
 
 
 @knows_mma_stall
-def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stall = pynvml.c_nvmlFieldValue_t(fieldId=297, nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED)
     asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
     fields, into = FieldValues(nvlink=False), MetricAnswers()
@@ -142,7 +159,9 @@ def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: 
     assert into.missing["mma_stall_pct"] == "this driver or GPU does not tell it"
 
 
-def test_energy_which_costs_the_driver_milliseconds_is_asked_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_which_costs_the_driver_milliseconds_is_asked_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
 
     def run_bare(_: Handle, name: str, *_arguments: object) -> int:
@@ -191,7 +210,10 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
     """Sets the process lists and the utilisation samples (a list, or an error)."""
 
     def play(
-        compute: Any = (), graphics: Any = (), samples: Any = pynvml.NVML_ERROR_NOT_FOUND, info: Any = ()
+        compute: Any = (),
+        graphics: Any = (),
+        samples: Any = pynvml.NVML_ERROR_NOT_FOUND,
+        info: Any = (),
     ) -> list[tuple[str, int | None]]:
         library = {
             "nvmlDeviceGetComputeRunningProcesses_v3": compute,
@@ -212,7 +234,11 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
 
         for name in library:
             monkeypatch.setattr(pynvml, name, lambda _, since=None, name=name: answer(name, since))
-        Script(monkeypatch, "nvmlDeviceGetProcessesUtilizationInfo", info or pynvml.NVML_ERROR_NOT_FOUND)
+        Script(
+            monkeypatch,
+            "nvmlDeviceGetProcessesUtilizationInfo",
+            info or pynvml.NVML_ERROR_NOT_FOUND,
+        )
         return asked
 
     return play
@@ -228,7 +254,9 @@ def sample(pid: int, share: int, t: int = 1) -> Any:
 
 def test_a_process_in_both_lists_is_one_process(listing: Listing) -> None:
     listing([row(7, 100), row(8, 50)], [row(7, 100), row(9, 10)])
-    found = {p.pid: (p.gpu_mem_bytes, p.type) for p in GpuProcesses(Handle("h"), 3).read(0.0, 100.0, 50)}
+    found = {
+        p.pid: (p.gpu_mem_bytes, p.type) for p in GpuProcesses(Handle("h"), 3).read(0.0, 100.0, 50)
+    }
     assert found == {7: (100.0, "X"), 8: (50.0, "C"), 9: (10.0, "G")}
 
 
@@ -240,7 +268,10 @@ def test_unknown_memory_is_absent_with_a_reason(listing: Listing) -> None:
 
 
 def test_rows_of_garbage_are_dropped(listing: Listing) -> None:
-    listing([row(0, 1), row(4294967295, 1), row(12, 5)], samples=[sample(12, 255), sample(4294967295, 3)])
+    listing(
+        [row(0, 1), row(4294967295, 1), row(12, 5)],
+        samples=[sample(12, 255), sample(4294967295, 3)],
+    )
     (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50)
     assert process.pid == 12
     assert process.gpu_time_pct is None
@@ -252,7 +283,9 @@ def test_gpu_time_is_each_ones_newest_sample_and_nothing_for_the_idle(listing: L
     assert {p.pid: p.gpu_time_pct for p in reader.read(0.0, 100.0, 50)} == {1: 30.0, 2: 0.0}
 
 
-def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(listing: Listing) -> None:
+def test_a_clock_that_is_set_back_does_not_hide_samples_until_it_catches_up(
+    listing: Listing,
+) -> None:
     asked = listing([row(1, 5)], samples=[sample(1, 30, 5_000_000_000)])
     reader = GpuProcesses(Handle("h"), 0)
     for now, t in ((0.0, 5000.0), (2.0, 5002.0), (4.0, 1404.0)):

@@ -58,7 +58,12 @@ def test_a_lost_gpu_is_looked_for_again_by_its_uuid(answers: dict[str, Any]) -> 
     answers["nvmlDeviceGetUUID"] = "GPU-a"
     assert device.find(1, "570", 1020.0) == "GPU-a"
     back = device.read(20.0, 1020.0, "none")
-    assert (back.lost_reason, back.lost_since, back.power_w, back.static.index) == (None, None, 90.0, 0)
+    assert (back.lost_reason, back.lost_since, back.power_w, back.static.index) == (
+        None,
+        None,
+        90.0,
+        0,
+    )
 
 
 CORE = {
@@ -79,7 +84,10 @@ def failing(code: int, *spared: str) -> dict[str, Any]:
     [
         (pynvml.NVML_ERROR_UNKNOWN, "unknown error"),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "the driver was unloaded: sudo modprobe nvidia"),
-        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "upgraded under us: reload the nvidia modules or reboot"),
+        (
+            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+            "upgraded under us: reload the nvidia modules or reboot",
+        ),
     ],
 )
 def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_one_is_answered(
@@ -89,7 +97,11 @@ def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_o
     device.find(0, "570", 1000.0)
     answers.update(failing(code))
     first = device.read(0.0, 1000.0, "none")
-    assert (first.lost_reason, first.util_pct, first.unavailable["util_pct"]) == (None, None, reason(code))
+    assert (first.lost_reason, first.util_pct, first.unavailable["util_pct"]) == (
+        None,
+        None,
+        reason(code),
+    )
     for t in (1001.0, 1011.0):
         lost = device.read(t, t, "none")
         assert lost.lost_since == 1001.0 and words in (lost.lost_reason or "")
@@ -100,7 +112,9 @@ def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_o
 
 
 @pytest.mark.parametrize("name", CORE)
-def test_one_core_question_that_fails_costs_its_own_values_alone(answers: dict[str, Any], name: str) -> None:
+def test_one_core_question_that_fails_costs_its_own_values_alone(
+    answers: dict[str, Any], name: str
+) -> None:
     """As utilisation under WSL 2."""
     device = Device(0, MachineOptions(), lambda _: [])
     answers.update(CORE)
@@ -124,11 +138,16 @@ def test_what_the_source_in_use_never_measures_says_so_and_is_not_on_its_way(
     device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     sample = device.read(0.0, 1000.0, "none")
-    assert (sample.sm_active_pct, sample.unavailable["int_active_pct"]) == (41.0, "not measured by counters")
+    assert (sample.sm_active_pct, sample.unavailable["int_active_pct"]) == (
+        41.0,
+        "not measured by counters",
+    )
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NO_PERMISSION])
-def test_a_driver_that_times_out_or_forbids_loses_no_gpu(answers: dict[str, Any], code: int) -> None:
+def test_a_driver_that_times_out_or_forbids_loses_no_gpu(
+    answers: dict[str, Any], code: int
+) -> None:
     device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     answers.update(failing(code))
@@ -137,7 +156,9 @@ def test_a_driver_that_times_out_or_forbids_loses_no_gpu(answers: dict[str, Any]
         assert (sample.lost_reason, sample.unavailable["power_w"]) == (None, reason(code))
 
 
-def test_instances_that_cannot_be_listed_are_not_taken_for_destroyed(answers: dict[str, Any]) -> None:
+def test_instances_that_cannot_be_listed_are_not_taken_for_destroyed(
+    answers: dict[str, Any],
+) -> None:
     answers["nvmlDeviceGetMigMode"] = (1, 1)
     answers["nvmlDeviceGetMaxMigDeviceCount"] = 1
     answers["nvmlDeviceGetMigDeviceHandleByIndex"] = "instance"
@@ -166,7 +187,9 @@ class Driver:
         self.failing: dict[str, int] = {}
         self.asked: list[str] = []
         self.shown = frozenset({"a"})
-        monkeypatch.setattr(Handle, "run_bare", lambda _, name, *arguments: self._answer(name, *arguments))
+        monkeypatch.setattr(
+            Handle, "run_bare", lambda _, name, *arguments: self._answer(name, *arguments)
+        )
         self.inventory = GpuInventory(
             lambda index, parent, uuid: Device(index, MachineOptions(), lambda _: [], parent, uuid),
             lambda _ticket, _part: nullcontext(),
@@ -200,7 +223,9 @@ class Driver:
 GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
 
 
-def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     driver = Driver(monkeypatch, "A", "B", "C")
     driver.take()
     driver.uuids = ["B", "C"]
@@ -213,7 +238,9 @@ def test_a_gpu_that_goes_keeps_its_entry_and_number_until_it_comes_back(monkeypa
 
 
 @pytest.mark.nvml
-@pytest.mark.parametrize(("links", "wanted"), [(0, (None, "no NVLink on this GPU")), (18, (0.0, None))])
+@pytest.mark.parametrize(
+    ("links", "wanted"), [(0, (None, "no NVLink on this GPU")), (18, (0.0, None))]
+)
 def test_traffic_of_links_that_are_not_there_is_not_0(
     nvml_scenario: Callable[..., Scenario], links: int, wanted: tuple[float | None, str | None]
 ) -> None:
@@ -223,18 +250,25 @@ def test_traffic_of_links_that_are_not_there_is_not_0(
     scenario.gpus[0].gpm.update({60: 0, 61: 0})
     sample = Run(scenario, "once").gpu(0)
     assert sample["sm_source"] == "gpm"
-    assert (sample["nvlink_rx_bytes_per_s"], sample["unavailable"].get("nvlink_rx_bytes_per_s")) == wanted
+    assert (
+        sample["nvlink_rx_bytes_per_s"],
+        sample["unavailable"].get("nvlink_rx_bytes_per_s"),
+    ) == wanted
 
 
 GIB = 2.0**30
 WITH_RESERVE, WITHOUT = 40.6, 40.0
 
 
-def used(handle: Handle, now: float, v2_error: int | None, monkeypatch: pytest.MonkeyPatch) -> float | None:
+def used(
+    handle: Handle, now: float, v2_error: int | None, monkeypatch: pytest.MonkeyPatch
+) -> float | None:
     def answer(name: str, raw: object, *arguments: object) -> Any:
         if arguments and v2_error is not None:
             raise pynvml.NVMLError(v2_error)
-        return SimpleNamespace(used=(WITHOUT if arguments else WITH_RESERVE) * GIB, total=80.0 * GIB)
+        return SimpleNamespace(
+            used=(WITHOUT if arguments else WITH_RESERVE) * GIB, total=80.0 * GIB
+        )
 
     monkeypatch.setattr(Handle, "run_bare", staticmethod(answer))
     into = MetricAnswers()
@@ -244,7 +278,9 @@ def used(handle: Handle, now: float, v2_error: int | None, monkeypatch: pytest.M
     return None if value is None else value / GIB
 
 
-def test_failures_of_the_newer_question_never_give_the_older_ones_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_the_newer_question_never_give_the_older_ones_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     handle = Handle("gpu")
     assert used(handle, 0.0, None, monkeypatch) == WITHOUT
     for now in (1.0, 2.0, 3.0, 30.0, 61.0):
@@ -252,8 +288,12 @@ def test_failures_of_the_newer_question_never_give_the_older_ones_answer(monkeyp
     assert used(handle, 150.0, None, monkeypatch) == WITHOUT
 
 
-def test_a_driver_without_the_newer_question_answers_the_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert used(Handle("gpu"), 0.0, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, monkeypatch) == WITH_RESERVE
+def test_a_driver_without_the_newer_question_answers_the_older_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (
+        used(Handle("gpu"), 0.0, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, monkeypatch) == WITH_RESERVE
+    )
     known = Handle("gpu")
     assert used(known, 0.0, None, monkeypatch) == WITHOUT
     assert used(known, 1.0, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, monkeypatch) == WITH_RESERVE

@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.inspection import DeepLook, InspectedProcess, ProcessIdentity, ThreadSample, ThreadStack
+from gputop.model.inspection import (
+    DeepLook,
+    InspectedProcess,
+    ProcessIdentity,
+    ThreadSample,
+    ThreadStack,
+)
 from gputop.paint.cells import cells
 from gputop.paint.deep_look_rows import look_rows, recipes
 from gputop.sources.processes.deep_look import DeepLooker, install_hint, main_stack, permission_help
@@ -62,7 +68,9 @@ def _program(folder: Path, body: str) -> str:
     return str(program)
 
 
-def _look(child: ProcessIdentity, program: str | None, loader: ProcessIdentity | None = None) -> DeepLook:
+def _look(
+    child: ProcessIdentity, program: str | None, loader: ProcessIdentity | None = None
+) -> DeepLook:
     waits: list[float] = []
     looker = DeepLooker(py_spy=program, wait=waits.append)
     if program is None:
@@ -72,7 +80,9 @@ def _look(child: ProcessIdentity, program: str | None, loader: ProcessIdentity |
     return look
 
 
-def test_the_threads_of_a_process_are_listed_with_names_states_and_what_they_wait_for(child: ProcessIdentity) -> None:
+def test_the_threads_of_a_process_are_listed_with_names_states_and_what_they_wait_for(
+    child: ProcessIdentity,
+) -> None:
     look = _look(child, None)
     main, other = look.process.threads
     assert main.tid == child.pid
@@ -85,13 +95,18 @@ def test_the_threads_of_a_process_are_listed_with_names_states_and_what_they_wai
     assert look.folder == os.getcwd()
 
 
-def test_py_spy_is_asked_three_times_without_pausing_the_process(child: ProcessIdentity, tmp_path: Path) -> None:
+def test_py_spy_is_asked_three_times_without_pausing_the_process(
+    child: ProcessIdentity, tmp_path: Path
+) -> None:
     answer = json.dumps([{**DUMP[1], "os_thread_id": child.pid}])
     look = _look(child, _program(tmp_path, f"echo '{answer}'"))
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked == [f"dump --nonblocking --json --pid {child.pid}"] * 3
     assert len(look.process.stacks) == 3
-    assert look.process.stacks[0].frames == (("forward", "model.py", 88), ("<module>", "/home/ml/train.py", 0))
+    assert look.process.stacks[0].frames == (
+        ("forward", "model.py", 88),
+        ("<module>", "/home/ml/train.py", 0),
+    )
     assert not look.process.stacks[0].active
 
 
@@ -105,7 +120,11 @@ def test_py_spy_is_asked_three_times_without_pausing_the_process(child: ProcessI
         ),
         ("Error: Operation not permitted (os error 1)", "permission denied", True),
         ("Error: Failed to find python version from target process", "not a Python process", False),
-        ("Error: Failed to get process executable name. Check that the process is running.", "it has ended", False),
+        (
+            "Error: Failed to get process executable name. Check that the process is running.",
+            "it has ended",
+            False,
+        ),
         ("Error: something new\n\nCaused by:\n  0: more", "py-spy failed: something new", False),
         ("", "py-spy failed: without a word", False),
     ],
@@ -128,7 +147,9 @@ def test_an_answer_that_is_no_stack_and_a_program_that_cannot_run_are_reasons(
     assert "could not be run" in _look(child, str(tmp_path / "absent")).process.reason
 
 
-def test_another_process_with_the_same_pid_is_never_looked_at(child: ProcessIdentity, tmp_path: Path) -> None:
+def test_another_process_with_the_same_pid_is_never_looked_at(
+    child: ProcessIdentity, tmp_path: Path
+) -> None:
     look = _look(ProcessIdentity(child.pid, 1), _program(tmp_path, "echo '[]'"))
     assert not (tmp_path / "asked").exists()
     assert "another process" in look.process.reason
@@ -145,10 +166,19 @@ def test_a_loader_is_looked_at_beside_its_process(child: ProcessIdentity, tmp_pa
 
 def test_the_main_thread_is_found_by_its_thread_id_or_its_name() -> None:
     text = json.dumps(DUMP).encode()
-    assert main_stack(text, 7) == ThreadStack((("forward", "model.py", 88), ("<module>", "/home/ml/train.py", 0)))
+    assert main_stack(text, 7) == ThreadStack(
+        (("forward", "model.py", 88), ("<module>", "/home/ml/train.py", 0))
+    )
     assert main_stack(text, 8) == ThreadStack((("burn", "?", 3),), active=True)
     assert main_stack(json.dumps([{**DUMP[1], "os_thread_id": None}]).encode(), 9) is not None
-    for hostile in (b"", b"{}", b"[1, null]", b'[{"os_thread_id": 7, "frames": 3}]', b"[" * 10**5, b"\xff"):
+    for hostile in (
+        b"",
+        b"{}",
+        b"[1, null]",
+        b'[{"os_thread_id": 7, "frames": 3}]',
+        b"[" * 10**5,
+        b"\xff",
+    ):
         found = main_stack(hostile, 7)
         assert found is None or found.frames == ()
 
@@ -163,7 +193,9 @@ def test_the_main_thread_is_found_by_its_thread_id_or_its_name() -> None:
         ("1", "00000000a80425fb", "--cap-add=SYS_PTRACE"),
     ],
 )
-def test_what_would_give_the_permission(tmp_path: Path, scope: str | None, bounds: str, words: str) -> None:
+def test_what_would_give_the_permission(
+    tmp_path: Path, scope: str | None, bounds: str, words: str
+) -> None:
     fake = FakeProc(tmp_path)
     fake.write("proc/self/status", f"Name:\tx\nCapBnd:\t{bounds}\n")
     if scope is not None:
@@ -191,11 +223,19 @@ def test_the_profilers_commands_end_in_the_line_that_reads_what_they_wrote() -> 
 
 
 def test_equal_stacks_are_painted_once_with_how_often_they_were_seen() -> None:
-    same, other = ThreadStack((("step", "a.py", 1),)), ThreadStack((("load\x1b", "b.py", 2),), active=True)
-    threads = tuple(ThreadSample(9 + i, "漢字" * 20, "D", waiting_on="disk", channel="io_schedule") for i in range(40))
+    same, other = (
+        ThreadStack((("step", "a.py", 1),)),
+        ThreadStack((("load\x1b", "b.py", 2),), active=True),
+    )
+    threads = tuple(
+        ThreadSample(9 + i, "漢字" * 20, "D", waiting_on="disk", channel="io_schedule")
+        for i in range(40)
+    )
     sight = InspectedProcess(ProcessIdentity(9, 1), threads, (same, other, same))
     refused = InspectedProcess(ProcessIdentity(10, 1), reason="permission denied", help="x" * 300)
-    rows = look_rows(DeepLook(sight, refused, ("python", "-c", "x" * 999), "/"), "python 漢字" * 50, 90)
+    rows = look_rows(
+        DeepLook(sight, refused, ("python", "-c", "x" * 999), "/"), "python 漢字" * 50, 90
+    )
     assert {sum(cells(text) for text, _ in row) for row in rows} == {90}
     text = "\n".join("".join(part for part, _ in row) for row in rows)
     assert "2 of 3 looks" in text and "1 of 3 looks" in text

@@ -63,7 +63,12 @@ def test_a_service_is_named_while_it_computes(does: str) -> None:
             time.sleep(0.3)
         assert list(seen) == ([pid] if does == "computes" else [])
         if seen:
-            assert (seen[pid].root, seen[pid].gpu, seen[pid].rule, seen[pid].may_feed) == (os.getpid(), 3, "R6", True)
+            assert (seen[pid].root, seen[pid].gpu, seen[pid].rule, seen[pid].may_feed) == (
+                os.getpid(),
+                3,
+                "R6",
+                True,
+            )
             # Who is a part of a job already is not placed again, and whom nobody asks is forgotten.
             assert services.find(time.monotonic(), table, {**placed, **seen}, ends) == {}
             services.keep(begun + KEPT_S, (ADDRESS, port))

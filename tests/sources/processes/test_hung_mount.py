@@ -49,9 +49,14 @@ def hung(tmp_path: Path) -> Iterator[HungMount]:
 
 
 @pytest.mark.slow
-def test_a_mount_that_hangs_under_a_job_is_named_and_hangs_no_reading_of_it_or_of_others(hung: HungMount) -> None:
+def test_a_mount_that_hangs_under_a_job_is_named_and_hangs_no_reading_of_it_or_of_others(
+    hung: HungMount,
+) -> None:
     words = [sys.executable, "-c", READS, str(hung.file)]
-    with running("fork", "1", "burn") as tree, subprocess.Popen(words, stdout=subprocess.PIPE) as job:
+    with (
+        running("fork", "1", "burn") as tree,
+        subprocess.Popen(words, stdout=subprocess.PIPE) as job,
+    ):
         collector = ProcessCollector(clock=time.monotonic)
         gpu_processes = [GpuProcess(0, job.pid, 1e9, "C"), GpuProcess(1, tree.pid, 1e9, "C")]
         seen: list[tuple[ProcessSample, ...]] = []
@@ -90,7 +95,10 @@ def test_a_file_that_never_comes_sets_one_process_aside_and_no_other() -> None:
 
     patient = PatientReader(read, patience_s=0.05)
     assert patient.read("/proc/1/cmdline") is None
-    assert [patient.read(f"/proc/{pid}/cmdline") for pid in (2, 3)] == [b"/proc/2/cmdline", b"/proc/3/cmdline"]
+    assert [patient.read(f"/proc/{pid}/cmdline") for pid in (2, 3)] == [
+        b"/proc/2/cmdline",
+        b"/proc/3/cmdline",
+    ]
     assert patient.stuck == ("/proc/1/cmdline",)
     begun = threading.active_count()
     assert patient.read("/proc/1/cmdline") is None, "it is not asked again while it hangs"

@@ -19,7 +19,10 @@ _ID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
     ("cgroup", "job"),
     [
         ("0::/system.slice/slurmstepd.scope/job_8821/step_0/user/task_0\n", "slurm 8821"),
-        ("0::/system.slice/node17_slurmstepd.scope/job_8821/step_batch/user/task_special\n", "slurm 8821"),
+        (
+            "0::/system.slice/node17_slurmstepd.scope/job_8821/step_batch/user/task_special\n",
+            "slurm 8821",
+        ),
         ("9:memory:/slurm/uid_1000/job_8821/step_0/task_0\n1:cpu:/\n", "slurm 8821"),
         ("4:cpu:/slurm_node17/uid_1000/job_77/step_extern\n", "slurm 77"),
         ("0::/pbs_jobs.service/jobid/12345.server\n", "pbs 12345"),
@@ -56,7 +59,9 @@ def test_the_job_is_named_by_its_scheduler_and_number(cgroup: str, job: str | No
         ("0::/user.slice\n", None),
     ],
 )
-def test_the_container_is_named_by_its_engine_and_short_id(cgroup: str, container: str | None) -> None:
+def test_the_container_is_named_by_its_engine_and_short_id(
+    cgroup: str, container: str | None
+) -> None:
     found = job_identity(cgroup).container
     assert (found and found.words) == container
 

@@ -36,8 +36,22 @@ _COMPILE = b"python\0/usr/lib/python3/site-packages/torch/_inductor/compile_work
         (b"ray::IDLE", b"ray::IDLE\0", _TRAIN, "helper", None, "R5"),
         (b"ffmpeg", b"ffmpeg\0-i\0x.mp4\0", _TRAIN, "helper", None, "R5"),
         (b"python", b"", b"", "helper", None, "R5"),
-        (b"python", _TRACKER, _TRAIN, "helper", None, "not a loader: multiprocessing's resource tracker"),
-        (b"python", _FORKSERVER, _TRAIN, "helper", None, "not a loader: multiprocessing's fork server"),
+        (
+            b"python",
+            _TRACKER,
+            _TRAIN,
+            "helper",
+            None,
+            "not a loader: multiprocessing's resource tracker",
+        ),
+        (
+            b"python",
+            _FORKSERVER,
+            _TRAIN,
+            "helper",
+            None,
+            "not a loader: multiprocessing's fork server",
+        ),
         (b"python", _COMPILE, _TRAIN, "helper", None, "not a loader: torch.compile's worker"),
         (b"python", _COMPILE, _COMPILE, "helper", None, "not a loader: torch.compile's worker"),
     ],
@@ -80,11 +94,20 @@ def test_only_an_unnamed_helper_may_count_as_a_loader_when_busy() -> None:
     ],
 )
 def test_threads_are_told_apart_by_name(name: str, host: bool, nccl: bool, pin: bool) -> None:
-    assert (is_host_thread(name), is_nccl_thread(name), is_pin_memory_thread(name)) == (host, nccl, pin)
+    assert (is_host_thread(name), is_nccl_thread(name), is_pin_memory_thread(name)) == (
+        host,
+        nccl,
+        pin,
+    )
 
 
 def test_ranks_talk_by_threads_of_known_names() -> None:
-    assert all(map(is_rank_thread, ("pt_gloo_runloop", "gloo_tcp_loop", "pt_tcpstore_uv", "pt_nccl_watchdg", "NCCL I")))
+    assert all(
+        map(
+            is_rank_thread,
+            ("pt_gloo_runloop", "gloo_tcp_loop", "pt_tcpstore_uv", "pt_nccl_watchdg", "NCCL I"),
+        )
+    )
     assert not any(map(is_rank_thread, ("python", "pt_autograd_0", "pt_data_pin")))
 
 
@@ -104,7 +127,9 @@ def test_thread_loaders_are_named() -> None:
 def test_a_framework_is_known_by_the_names_that_it_gives_its_threads() -> None:
     assert thread_framework(["python", "pt_autograd_0"]) == "torch"
     assert thread_framework(["tf_data_private"]) == "tensorflow"
-    assert thread_framework(["tf_XLAEigen", "cuda-EvtHandlr"]) is None, "several frameworks have XLA's threads"
+    assert thread_framework(["tf_XLAEigen", "cuda-EvtHandlr"]) is None, (
+        "several frameworks have XLA's threads"
+    )
 
 
 def test_ray_tasks_and_interpreters_are_known_by_their_command_line() -> None:

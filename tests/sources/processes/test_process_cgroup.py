@@ -48,7 +48,9 @@ def _v1(fake: FakeProc, periods: int, throttled: int) -> None:
     fake.write(f"{step}/cgroup.procs", "")
     fake.write(f"{step}/cpu.cfs_quota_us", "150000\n")
     fake.write(f"{step}/cpu.cfs_period_us", "100000\n")
-    fake.write(f"{step}/cpu.stat", f"nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time 1\n")
+    fake.write(
+        f"{step}/cpu.stat", f"nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time 1\n"
+    )
     memory = "sys/fs/cgroup/memory"
     fake.write(f"{memory}/memory.limit_in_bytes", "9223372036854771712\n")
     fake.write(f"{memory}/job/cgroup.procs", "")
@@ -57,14 +59,18 @@ def _v1(fake: FakeProc, periods: int, throttled: int) -> None:
     fake.write(f"{memory}/job/memory.stat", "inactive_file 1\ntotal_inactive_file 100\n")
 
 
-def test_a_jobs_cores_are_those_of_its_own_mask_and_limit_and_not_of_gputops(fake: FakeProc) -> None:
+def test_a_jobs_cores_are_those_of_its_own_mask_and_limit_and_not_of_gputops(
+    fake: FakeProc,
+) -> None:
     with subprocess.Popen(["sleep", "1000"]) as job:
         try:
             os.sched_setaffinity(job.pid, {min(os.sched_getaffinity(0))})
             assert allowed_cores("/proc", job.pid, None) == 1.0
         finally:
             job.kill()
-    fake.write("proc/7/status", "Name:\tpython\nCpus_allowed_list:\t0-3,8,10-11\nMems_allowed_list:\t0\n")
+    fake.write(
+        "proc/7/status", "Name:\tpython\nCpus_allowed_list:\t0-3,8,10-11\nMems_allowed_list:\t0\n"
+    )
     assert allowed_cores(str(fake.proc), 7, None) == 7.0
     _v2(fake, 0, 0)
     assert allowed_cores(str(fake.proc), 7, cpu_quota(cgroup_folders(_V2, str(fake.sys)))) == 1.5

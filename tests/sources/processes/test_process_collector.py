@@ -32,7 +32,13 @@ fake = pytest.fixture(one_job)
 
 def test_a_gpu_process_and_its_worker_are_joined_with_what_the_driver_says(fake: FakeProc) -> None:
     job, worker = collector_of(fake).read(T0, [JOB])
-    assert (job.role, job.gpu, job.gpu_mem_bytes, job.gpu_time_pct, job.type) == ("gpu", 0, 4e9, 50.0, "C")
+    assert (job.role, job.gpu, job.gpu_mem_bytes, job.gpu_time_pct, job.type) == (
+        "gpu",
+        0,
+        4e9,
+        50.0,
+        "C",
+    )
     assert (job.nccl, job.pin_memory, job.pool_threads, job.threads) == (True, True, 1, 5)
     assert (job.static.command, job.static.name, job.age_s) == ("python train.py", "python", 950.0)
     assert (worker.role, worker.gpu, worker.static.loader) == ("loader", 0, "torch")
@@ -49,7 +55,12 @@ def test_rates_need_two_readings_and_are_over_the_time_between_them(fake: FakePr
     collector = collector_of(fake)
     first = _worker(fake, collector, 0.0)
     assert first.run_pct is None and first.unavailable["run_pct"] == "needs two readings"
-    counters = {"run_ns": SECOND_NS, "wait_ns": SECOND_NS // 2, "read_bytes": 4096, "write_bytes": 512}
+    counters = {
+        "run_ns": SECOND_NS,
+        "wait_ns": SECOND_NS // 2,
+        "read_bytes": 4096,
+        "write_bytes": 512,
+    }
     worker = _worker(fake, collector, 2.0, cpu_ticks=120, **counters)
     assert (worker.main_run_pct, worker.cpu_pct) == pytest.approx((50.0, 60.0))
     assert worker.main_wait_pct == worker.wait_pct == pytest.approx(25.0)
@@ -63,7 +74,9 @@ def test_rates_are_over_the_time_between_the_counters_not_between_the_ticks(fake
     collector = ProcessCollector(str(fake.proc), str(fake.sys), clock=lambda: next(moments))
     collector.read(T0, [JOB])
     worker = _worker(fake, collector, 1.0, cpu_ticks=60, run_ns=6 * SECOND_NS // 10, read_bytes=600)
-    assert (worker.main_run_pct, worker.cpu_pct, worker.read_bytes_per_s) == pytest.approx((100.0, 100.0, 1000.0))
+    assert (worker.main_run_pct, worker.cpu_pct, worker.read_bytes_per_s) == pytest.approx(
+        (100.0, 100.0, 1000.0)
+    )
 
 
 def test_two_readings_at_once_give_no_rate_and_the_first_stays_the_base(fake: FakeProc) -> None:
@@ -72,7 +85,9 @@ def test_two_readings_at_once_give_no_rate_and_the_first_stays_the_base(fake: Fa
     soon = _worker(fake, collector, 0.02, cpu_ticks=1, run_ns=SECOND_NS // 100)
     assert (soon.cpu_pct, soon.main_run_pct) == (None, None)
     assert soon.unavailable["cpu_pct"] == "needs two readings"
-    assert _worker(fake, collector, 0.4, cpu_ticks=20, run_ns=SECOND_NS // 5).cpu_pct == pytest.approx(50.0)
+    assert _worker(
+        fake, collector, 0.4, cpu_ticks=20, run_ns=SECOND_NS // 5
+    ).cpu_pct == pytest.approx(50.0)
 
 
 def test_run_counts_the_threads_of_a_worker_that_has_several(fake: FakeProc) -> None:
@@ -93,14 +108,18 @@ def test_a_clock_that_steps_back_drops_the_pair(fake: FakeProc) -> None:
 
 def test_a_pid_that_proc_does_not_show_keeps_what_the_driver_says(fake: FakeProc) -> None:
     collector = collector_of(fake)
-    (sample,) = collector.read(T0, [GpuProcess(2, 999, 1e9, "C", unavailable={"gpu_time_pct": "no samples"})])
+    (sample,) = collector.read(
+        T0, [GpuProcess(2, 999, 1e9, "C", unavailable={"gpu_time_pct": "no samples"})]
+    )
     assert (sample.starttime, sample.gpu, sample.gpu_mem_bytes) == (None, 2, 1e9)
     assert sample.unavailable["main_run_pct"] == OTHER_NAMESPACE
     assert sample.unavailable["gpu_time_pct"] == "no samples"
     assert collector.notices == (f"1 GPU process {OTHER_NAMESPACE}: host signals unavailable",)
 
 
-def test_on_the_host_a_process_that_proc_lacks_has_ended_and_the_driver_holds_its_memory(fake: FakeProc) -> None:
+def test_on_the_host_a_process_that_proc_lacks_has_ended_and_the_driver_holds_its_memory(
+    fake: FakeProc,
+) -> None:
     (fake.proc / "self/ns").mkdir(parents=True)
     (fake.proc / "self/ns/pid").symlink_to("pid:[4026531836]")
     collector = collector_of(fake)
@@ -109,7 +128,9 @@ def test_on_the_host_a_process_that_proc_lacks_has_ended_and_the_driver_holds_it
     assert collector.notices == ()
 
 
-def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(fake: FakeProc) -> None:
+def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(
+    fake: FakeProc,
+) -> None:
     collector = collector_of(fake)
     listed = GpuProcess(0, 500, 1e9)
     collector.read(T0, [listed])
@@ -120,7 +141,9 @@ def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(fak
     assert sample.unavailable["state"] == YOUNGER
 
 
-def test_a_process_that_has_ended_keeps_its_name_though_its_pid_belongs_to_another(fake: FakeProc) -> None:
+def test_a_process_that_has_ended_keeps_its_name_though_its_pid_belongs_to_another(
+    fake: FakeProc,
+) -> None:
     collector = collector_of(fake)
     fake.process(500, command="python train_a.py", starttime=90_000)
     listed = GpuProcess(0, 500, 1e9)
@@ -179,7 +202,9 @@ def test_hidepid_is_named_as_the_reason(fake: FakeProc, monkeypatch: pytest.Monk
     assert sample.unavailable["state"] == HIDDEN
 
 
-def test_refused_io_and_wait_channel_say_what_would_help(fake: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_io_and_wait_channel_say_what_would_help(
+    fake: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.open
 
     def refusing(path: str, flags: int) -> int:
@@ -208,7 +233,9 @@ def test_a_kernel_without_schedstat_leaves_cpu_time_and_says_so(fake: FakeProc) 
     assert "schedstat" in worker.unavailable["wait_pct"]
 
 
-def test_a_worker_that_vanishes_is_gone_at_once_and_a_process_that_exits_keeps_its_name(fake: FakeProc) -> None:
+def test_a_worker_that_vanishes_is_gone_at_once_and_a_process_that_exits_keeps_its_name(
+    fake: FakeProc,
+) -> None:
     collector = collector_of(fake)
     collector.read(T0, [JOB])
     fake.end(110)
@@ -237,7 +264,9 @@ def test_files_that_vanish_while_the_tree_is_found_are_left_out(fake: FakeProc) 
 
 def test_control_characters_never_reach_the_screen(fake: FakeProc) -> None:
     fake.process(100, "py\x1b[31m")
-    (fake.proc / "100/cmdline").write_bytes(b"python\0\x1b]0;owned\x07\0a\nb\0\xc2\x9b2J\xe2\x80\xae\0")
+    (fake.proc / "100/cmdline").write_bytes(
+        b"python\0\x1b]0;owned\x07\0a\nb\0\xc2\x9b2J\xe2\x80\xae\0"
+    )
     job = by_pid(collector_of(fake).read(T0, [JOB]))[100]
     assert job.static.command is not None
     assert job.static.command.isprintable()
@@ -254,7 +283,11 @@ def test_command_lines_are_cut_at_four_thousand_characters(fake: FakeProc) -> No
 def test_the_cgroup_gives_job_container_and_throttling(fake: FakeProc) -> None:
     group = "system.slice/slurmstepd.scope/job_8821"
     for periods, throttled in ((10, 0), (30, 10)):
-        fake.group(group, cpu_max="100000 100000\n", cpu_stat=f"nr_periods {periods}\nnr_throttled {throttled}\n")
+        fake.group(
+            group,
+            cpu_max="100000 100000\n",
+            cpu_stat=f"nr_periods {periods}\nnr_throttled {throttled}\n",
+        )
         fake.process(100, cgroup=f"0::/{group}\n")
         if periods == 10:
             collector = collector_of(fake)
@@ -291,7 +324,9 @@ def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
 def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     """Here each value is another number."""
     stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8)
-    rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(ProcessReading.__struct_fields__)}
+    rates: dict[str, Any] = {
+        name: 100.0 + place for place, name in enumerate(ProcessReading.__struct_fields__)
+    }
     place = ProcessPlace(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
     member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
@@ -314,14 +349,20 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     assert sample.unavailable.items() >= {"io": "x", "a": "y"}.items()
 
 
-def test_a_mistake_of_the_sampler_is_a_notice_and_the_readings_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_of_the_sampler_is_a_notice_and_the_readings_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     collector = ProcessCollector(clock=time.monotonic)
     monkeypatch.setattr(collector.shares.sampler, "sample", lambda *_, **__: 1 / 0)
     job = GpuProcess(0, os.getpid(), 1e9, "C")
     until = time.monotonic() + 20.0 * slowness()
     try:
         while not collector.notices and time.monotonic() < until:
-            (sample,) = [p for p in collector.read(time.monotonic(), [job], {0: 10.0}) if p.pid == os.getpid()]
+            (sample,) = [
+                p
+                for p in collector.read(time.monotonic(), [job], {0: 10.0})
+                if p.pid == os.getpid()
+            ]
             time.sleep(0.2)
     finally:
         collector.close()

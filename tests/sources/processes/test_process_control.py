@@ -64,7 +64,9 @@ def test_a_signal_is_sent_without_the_newer_system_calls(
     assert child.wait(10) == -signal.SIGTERM
 
 
-def test_a_pid_that_was_given_to_another_process_gets_no_signal(child: subprocess.Popen[bytes]) -> None:
+def test_a_pid_that_was_given_to_another_process_gets_no_signal(
+    child: subprocess.Popen[bytes],
+) -> None:
     starttime = _identity(child.pid).starttime
     assert starttime is not None
     outcome = ProcessControl().send(ProcessIdentity(child.pid, starttime - 1), signal.SIGKILL)
@@ -90,7 +92,10 @@ def test_a_pid_that_is_reused_between_the_check_and_the_signal_gets_none(
 def test_an_ended_process_and_one_that_proc_does_not_show_are_told_apart() -> None:
     control = ProcessControl()
     assert control.send(_dead(), signal.SIGTERM).reason == "it has ended"
-    assert "not visible in /proc" in control.send(ProcessIdentity(os.getpid(), None), signal.SIGTERM).reason
+    assert (
+        "not visible in /proc"
+        in control.send(ProcessIdentity(os.getpid(), None), signal.SIGTERM).reason
+    )
 
 
 def test_a_process_whose_parent_sleeps_is_called_ended() -> None:
@@ -123,21 +128,34 @@ def test_an_unknown_signal_is_an_answer_not_an_error(child: subprocess.Popen[byt
 
 def test_an_environment_is_read_and_sorted(child: subprocess.Popen[bytes]) -> None:
     environment = ProcessControl().environment(_identity(child.pid))
-    assert dict(environment.variables) == {"PATH": "/usr/bin", "HF_TOKEN": "hf_abc", "B": "2=3", "EMPTY": ""}
+    assert dict(environment.variables) == {
+        "PATH": "/usr/bin",
+        "HF_TOKEN": "hf_abc",
+        "B": "2=3",
+        "EMPTY": "",
+    }
     assert list(environment.variables) == sorted(environment.variables)
     assert environment.reason == ""
 
 
-def test_the_environment_of_another_or_ended_process_is_never_shown(child: subprocess.Popen[bytes]) -> None:
+def test_the_environment_of_another_or_ended_process_is_never_shown(
+    child: subprocess.Popen[bytes],
+) -> None:
     control = ProcessControl()
     starttime = _identity(child.pid).starttime
-    for identity in (ProcessIdentity(child.pid, (starttime or 0) + 1), ProcessIdentity(child.pid, None), _dead()):
+    for identity in (
+        ProcessIdentity(child.pid, (starttime or 0) + 1),
+        ProcessIdentity(child.pid, None),
+        _dead(),
+    ):
         environment = control.environment(identity)
         assert environment.variables == ()
         assert environment.reason
 
 
-def test_a_denied_environment_says_who_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_denied_environment_says_who_may_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake = FakeProc(tmp_path)
     fake.process(4711, starttime=5000)
 
@@ -157,7 +175,9 @@ def test_a_process_that_is_replaced_while_it_is_read_gives_nothing(
     fake.process(4711, starttime=5000)
     fake.write("proc/4711/environ", "A=1\0")
     checked: list[str | None] = [None, "it has ended and its pid belongs to another process now"]
-    monkeypatch.setattr("gputop.sources.processes.control.identity_problem", lambda proc, identity: checked.pop(0))
+    monkeypatch.setattr(
+        "gputop.sources.processes.control.identity_problem", lambda proc, identity: checked.pop(0)
+    )
     environment = ProcessControl(str(fake.proc)).environment(ProcessIdentity(4711, 5000))
     assert environment.variables == ()
     assert "another process" in environment.reason

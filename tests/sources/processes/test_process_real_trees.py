@@ -23,11 +23,15 @@ def _all_wait_on(samples: Samples, count: int, *waits: str) -> bool:
     return [sample.waiting_on in waits for sample in loaders(samples)] == [True] * count
 
 
-SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in (("fork", "R3"), ("forkserver", "R2"))]
+SLOW = [
+    pytest.param(*case, marks=pytest.mark.slow) for case in (("fork", "R3"), ("forkserver", "R2"))
+]
 
 
 @pytest.mark.parametrize(("method", "rule"), [("spawn", "R2"), *SLOW])
-def test_python_workers_are_found_under_each_start_method(collector: ProcessCollector, method: str, rule: str) -> None:
+def test_python_workers_are_found_under_each_start_method(
+    collector: ProcessCollector, method: str, rule: str
+) -> None:
     with running(method, "2", "queue") as tree:
         samples = watch(collector, tree.pid, lambda seen: _all_wait_on(seen, 2, "queue", "pipe"))
     assert samples[0].role == "gpu"

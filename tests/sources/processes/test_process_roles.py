@@ -40,14 +40,18 @@ def test_a_worker_that_names_itself_late_is_judged_again(fake: FakeProc) -> None
     fake.process(110, "python", "python -c from multiprocessing.spawn import spawn_main", ppid=100)
     collector = collector_of(fake)
     assert by_pid(collector.read(T0, [JOB]))[110].static.loader == "python"
-    fake.process(110, "pt_data_worker", "python -c from multiprocessing.spawn import spawn_main", ppid=100)
+    fake.process(
+        110, "pt_data_worker", "python -c from multiprocessing.spawn import spawn_main", ppid=100
+    )
     collector.read(T0 + 0.5, [JOB])
     assert by_pid(collector.read(T0 + 1.0, [JOB]))[110].static.loader == "torch"
 
 
 def test_a_helper_counts_as_a_loader_only_while_it_works(fake: FakeProc) -> None:
     def helper(moment: int, ticks: int) -> ProcessSample:
-        fake.process(130, "ffmpeg", "ffmpeg -i x", ppid=100, cpu_ticks=ticks, run_ns=ticks * 10_000_000 + 1)
+        fake.process(
+            130, "ffmpeg", "ffmpeg -i x", ppid=100, cpu_ticks=ticks, run_ns=ticks * 10_000_000 + 1
+        )
         return by_pid(collector.read(T0 + moment, [JOB]))[130]
 
     collector = collector_of(fake)
@@ -74,7 +78,10 @@ def test_ray_tasks_beside_a_ray_gpu_process_are_loaders(fake: FakeProc) -> None:
 
 def test_a_process_that_proc_hides_has_a_reason_for_each_value_that_is_missing() -> None:
     sample = unseen(GpuProcess(0, 7, 1e9, "C", 40.0), "hidden")
-    missing = {key for key in PROCESS_METRICS if value(sample, key) is None} - {"main_waits", "held_up_by"} | {
+    missing = {key for key in PROCESS_METRICS if value(sample, key) is None} - {
+        "main_waits",
+        "held_up_by",
+    } | {
         "main_looks",
         "waits_for",
     }

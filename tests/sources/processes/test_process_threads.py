@@ -14,7 +14,12 @@ from gputop.paint.process_page import find
 from gputop.paint.process_table import key_of
 from gputop.paint.view import View
 from gputop.sources.processes import requested_looks
-from gputop.sources.processes.requested_looks import MOST_LISTED_THREADS, PROCESS_GONE, ThreadWatch, read_threads
+from gputop.sources.processes.requested_looks import (
+    MOST_LISTED_THREADS,
+    PROCESS_GONE,
+    ThreadWatch,
+    read_threads,
+)
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.detail_screens import ProcessDetailsScreen
 from tests.support.fake_app import app_on, hand_in, playback_on, screen_rows, screen_text
@@ -24,9 +29,13 @@ from tests.support.steady_pilot import shown
 from tests.support.waiting import until
 
 
-def _fake(proc: Path, pid: int, tids: dict[int, tuple[str, str, str, str]], starttime: int = 500) -> None:
+def _fake(
+    proc: Path, pid: int, tids: dict[int, tuple[str, str, str, str]], starttime: int = 500
+) -> None:
     """A process in a made-up /proc: tid → (name, state, schedstat, wait channel)."""
-    tail = " ".join(["0"] * 7 + ["5", "5"] + ["0"] * 4 + [str(len(tids)), "0", str(starttime), "0", "100"])
+    tail = " ".join(
+        ["0"] * 7 + ["5", "5"] + ["0"] * 4 + [str(len(tids)), "0", str(starttime), "0", "100"]
+    )
     (proc / str(pid)).mkdir(parents=True, exist_ok=True)
     (proc / str(pid) / "stat").write_text(f"{pid} (x) S 1 1 1 {tail}")
     for tid, (name, state, schedstat, channel) in tids.items():
@@ -38,11 +47,22 @@ def _fake(proc: Path, pid: int, tids: dict[int, tuple[str, str, str, str]], star
 
 
 def test_rates_of_threads_come_from_two_readings(tmp_path: Path) -> None:
-    _fake(tmp_path, 9, {9: ("main", "S", "1000000000 0 5", "futex_wait_queue"), 7: ("a (b) c", "R", "0 0 1", "0")})
+    _fake(
+        tmp_path,
+        9,
+        {9: ("main", "S", "1000000000 0 5", "futex_wait_queue"), 7: ("a (b) c", "R", "0 0 1", "0")},
+    )
     first = read_threads(9, 500, None, 100.0, str(tmp_path))
-    assert [(t.tid, t.name, t.run_pct) for t in first.threads] == [(9, "main", None), (7, "a (b) c", None)]
+    assert [(t.tid, t.name, t.run_pct) for t in first.threads] == [
+        (9, "main", None),
+        (7, "a (b) c", None),
+    ]
     assert [t.waiting_on for t in first.threads] == ["lock", None]
-    _fake(tmp_path, 9, {9: ("main", "S", "2000000000 500000000 9", "0"), 7: ("a (b) c", "R", "0 0 1", "0")})
+    _fake(
+        tmp_path,
+        9,
+        {9: ("main", "S", "2000000000 500000000 9", "0"), 7: ("a (b) c", "R", "0 0 1", "0")},
+    )
     second = read_threads(9, 500, first, 102.0, str(tmp_path))
     assert (second.threads[0].run_pct, second.threads[0].wait_pct) == (50.0, 25.0)
 
@@ -54,7 +74,9 @@ def test_another_process_with_the_same_pid_is_never_read(tmp_path: Path) -> None
 
 
 def test_very_many_threads_are_counted_but_not_all_read(tmp_path: Path) -> None:
-    _fake(tmp_path, 9, dict.fromkeys(range(9, 9 + MOST_LISTED_THREADS + 20), ("t", "S", "1 1 1", "0")))
+    _fake(
+        tmp_path, 9, dict.fromkeys(range(9, 9 + MOST_LISTED_THREADS + 20), ("t", "S", "1 1 1", "0"))
+    )
     listed = read_threads(9, 500, None, 1.0, str(tmp_path))
     assert (len(listed.threads), listed.total) == (MOST_LISTED_THREADS, MOST_LISTED_THREADS + 20)
 
@@ -72,7 +94,9 @@ def test_the_watch_reads_this_very_process_and_ends() -> None:
     assert threads and not any(thread.is_alive() for thread in threads)
 
 
-def test_an_error_while_threads_are_read_is_told_and_the_next_reading_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_threads_are_read_is_told_and_the_next_reading_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answers: list[ThreadList | Exception] = [RecursionError(), ThreadList(1.0, total=3, reason="x")]
 
     def read(*_: object) -> ThreadList:
@@ -152,7 +176,9 @@ async def test_the_screen_remembers_a_process_that_ends_while_it_is_looked_at() 
         screen = app.screen
         assert isinstance(screen, ProcessDetailsScreen)
         screen._look()
-        assert "has ended" in screen_rows(app)[1] and "python train.py" in "\n".join(screen_rows(app))
+        assert "has ended" in screen_rows(app)[1] and "python train.py" in "\n".join(
+            screen_rows(app)
+        )
 
 
 async def test_a_demo_has_no_threads_to_read_and_live_has() -> None:

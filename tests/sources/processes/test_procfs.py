@@ -104,12 +104,17 @@ CHANNELS = {
 
 
 def test_wait_channels_are_put_into_words() -> None:
-    found = {kind: " ".join(c for c in names.split() if wait_class(c) == kind) for kind, names in CHANNELS.items()}
+    found = {
+        kind: " ".join(c for c in names.split() if wait_class(c) == kind)
+        for kind, names in CHANNELS.items()
+    }
     assert found == CHANNELS
     assert wait_class("0") is wait_class("") is None
 
 
-def test_a_process_is_read_once_and_again_in_a_full_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_read_once_and_again_in_a_full_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
 
     def stat_of(folder: str) -> Stat | None:
@@ -131,7 +136,13 @@ def test_a_process_is_read_once_and_again_in_a_full_pass(tmp_path: Path, monkeyp
 
 
 def test_state_d_of_drivers_locks_and_vfork_is_never_a_disk_and_sockets_need_proof() -> None:
-    for channel in ("nvidia_ioctl", "uvm_va_space_up", "wait_for_vfork_done", "rwsem_down_read", "shrink_lruvec"):
+    for channel in (
+        "nvidia_ioctl",
+        "uvm_va_space_up",
+        "wait_for_vfork_done",
+        "rwsem_down_read",
+        "shrink_lruvec",
+    ):
         assert not may_be_disk(channel)
     assert may_be_disk("some_new_filesystem_wait")
     for channel in ("wait_woken", "__skb_wait_for_more_packets", "sk_wait_data"):
@@ -150,11 +161,14 @@ print(before == os.listdir("/proc/self/fd"), open("/proc/self/status").read().sp
 """
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     same, size = done.stdout.split()
-    assert same == "True" and int(size) >= min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 4096)
+    assert same == "True" and int(size) >= min(
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 4096
+    )
 
 
 def test_room_is_not_made_where_no_file_may_be_opened() -> None:
     words = (
-        "import gputop.sources.procfs as p, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))\np.make_room()"
+        "import gputop.sources.procfs as p, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, "
+        "(1, 1))\np.make_room()"
     )
     assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0

@@ -13,7 +13,13 @@ import pytest
 
 from gputop.sources.processes import wait_state
 from gputop.sources.processes.mounts import Mount
-from gputop.sources.processes.wait_state import BLOCKED, WaitClassifier, WaitState, is_internet, protocol_of
+from gputop.sources.processes.wait_state import (
+    BLOCKED,
+    WaitClassifier,
+    WaitState,
+    is_internet,
+    protocol_of,
+)
 
 PID = 100
 UNKNOWN = "some_new_filesystem_wait"
@@ -44,9 +50,24 @@ def proc(tmp_path: Path) -> Proc:
 
 
 def test_a_file_system_is_known_to_be_elsewhere_by_its_type() -> None:
-    away = ("nfs4", "cifs", "smb3", "ceph", "lustre", "fuse.gcsfuse", "9p", "beegfs", "gpfs", "glusterfs", "virtiofs")
+    away = (
+        "nfs4",
+        "cifs",
+        "smb3",
+        "ceph",
+        "lustre",
+        "fuse.gcsfuse",
+        "9p",
+        "beegfs",
+        "gpfs",
+        "glusterfs",
+        "virtiofs",
+    )
     assert all(Mount("/data", kind).is_networked for kind in away)
-    assert not any(Mount("/data", kind).is_networked for kind in ("ext4", "xfs", "overlay", "tmpfs", "btrfs", "zfs"))
+    assert not any(
+        Mount("/data", kind).is_networked
+        for kind in ("ext4", "xfs", "overlay", "tmpfs", "btrfs", "zfs")
+    )
 
 
 def test_state_d_in_an_unknown_function_is_no_disk_by_itself(proc: Proc) -> None:
@@ -67,7 +88,9 @@ def test_state_d_in_an_unknown_function_is_no_disk_by_itself(proc: Proc) -> None
         (socket.AF_NETLINK, socket.SOCK_RAW, False),
     ],
 )
-def test_a_socket_says_itself_whether_it_is_of_the_internet(family: int, kind: int, wanted: bool) -> None:
+def test_a_socket_says_itself_whether_it_is_of_the_internet(
+    family: int, kind: int, wanted: bool
+) -> None:
     try:
         opened = socket.socket(family, kind)
     except OSError as error:
@@ -82,13 +105,19 @@ def test_what_is_no_socket_has_no_protocol(tmp_path: Path) -> None:
 
 
 def test_a_socket_in_another_network_namespace_is_known_as_well() -> None:
-    code = "import socket, sys; s = socket.socket(); print(s.fileno(), flush=True); sys.stdin.read()"
+    code = (
+        "import socket, sys; s = socket.socket(); print(s.fileno(), flush=True); sys.stdin.read()"
+    )
     words = ["unshare", "--net", sys.executable, "-c", code]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
         assert child.stdin is not None and child.stdout is not None and child.stderr is not None
         number = child.stdout.readline().strip().decode()
         if not number:
-            pytest.skip(f"no network namespace can be made here: {child.stderr.read().decode().strip()}")
+            pytest.skip(
+                f"no network namespace can be made here: {child.stderr.read().decode().strip()}"
+            )
         assert os.readlink(f"/proc/{child.pid}/ns/net") != os.readlink("/proc/self/ns/net")
         assert is_internet(protocol_of(f"/proc/{child.pid}/fd/{number}"))
         child.stdin.close()

@@ -77,7 +77,9 @@ class Watched:
         self._files.begin()
         found = self._classifier.thread(now, self.pid, folder)
         assert found is not None
-        tids = [tid for tid in os.listdir(f"{folder}/task") if tid != str(self.pid)] if threads else []
+        tids = (
+            [tid for tid in os.listdir(f"{folder}/task") if tid != str(self.pid)] if threads else []
+        )
         loaders = frozenset(self.pids[name] for name in called)
         kin = tuple(children_of("/proc", self.root or self.pid))
         job = Job(kin, loaders, tids, **self.job)
@@ -85,12 +87,17 @@ class Watched:
             job = Job((self.root, *kin), loaders, root=self.root)
         return self._resolver.observe(now, self.pid, found[1], job, loaders)[0]
 
-    def until(self, wanted: WaitTarget, called: tuple[str, ...] = (), threads: bool = False) -> None:
+    def until(
+        self, wanted: WaitTarget, called: tuple[str, ...] = (), threads: bool = False
+    ) -> None:
         """Look until it waits for what is wanted; fails with what it was seen waiting for instead."""
         seen, end = [], time.monotonic() + WITHIN_S
         while time.monotonic() < end:
             found = self.look(called, threads).target
-            if found is not None and replace(found, activity=None, evidence=None, active_pid=None) == wanted:
+            if (
+                found is not None
+                and replace(found, activity=None, evidence=None, active_pid=None) == wanted
+            ):
                 return
             seen.append(found)
             time.sleep(0.02)
@@ -114,7 +121,9 @@ class Watched:
 def watched(program: str) -> Iterator[Watched]:
     """A main thread that runs this program after ``BEGIN``; all of its session ends with it."""
     command = [sys.executable, "-c", BEGIN + program]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as main:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as main:
         try:
             assert main.stdout is not None
             pids = json.loads(main.stdout.readline())
@@ -123,7 +132,9 @@ def watched(program: str) -> Iterator[Watched]:
             os.killpg(main.pid, signal.SIGKILL)
 
 
-def test_whoever_writes_the_pipe_that_main_reads_feeds_it_and_no_other_child_does(tmp_path: Path) -> None:
+def test_whoever_writes_the_pipe_that_main_reads_feeds_it_and_no_other_child_does(
+    tmp_path: Path,
+) -> None:
     # Fork hands both ends of the queue to all of them: the tracker, the checkpoint, the loader of the evaluation.
     program = f"""
 queue, orders, answers = fork.Queue(), fork.Queue(), fork.Queue()
@@ -147,7 +158,9 @@ ready(worker=worker, chat=start(chat), **beside)
 while True: queue.get()
 """
     with watched(program) as main:
-        main.until(WaitTarget("pipe", (main.pids["worker"],), written=True), ("worker", "save", "evaluate"))
+        main.until(
+            WaitTarget("pipe", (main.pids["worker"],), written=True), ("worker", "save", "evaluate")
+        )
         # Of what writes to no disk nobody knows where it goes: all of that count, if none is called a loader.
         main.until(WaitTarget("pipe", (main.pids["worker"], main.pids["chat"]), written=True))
 
@@ -157,7 +170,8 @@ while True: queue.get()
     [
         pytest.param("queue.get(timeout=30)", marks=pytest.mark.slow),
         pytest.param(
-            "os.dup2(queue._reader.fileno(), 99); select.select([99], [], []); queue.get()", marks=pytest.mark.slow
+            "os.dup2(queue._reader.fileno(), 99); select.select([99], [], []); queue.get()",
+            marks=pytest.mark.slow,
         ),
         "epoll = select.epoll(); epoll.register(queue._reader, 1); epoll.poll(); queue.get()",
     ],
@@ -264,12 +278,22 @@ connection.recv(1)
             main.job["rank"] = RunRank(port, 2)
             main.until(WaitTarget("network", detail=f"127.0.0.1:{port}, where its ranks meet"))
             main.job["absent"] = "1 of 2 ranks seen here"
-            main.until(WaitTarget("network", detail=f"127.0.0.1:{port}, where its ranks meet: 1 of 2 ranks seen here"))
-        with watched(program.replace("connection.recv", "connection.settimeout(1000); connection.recv")) as main:
+            main.until(
+                WaitTarget(
+                    "network",
+                    detail=f"127.0.0.1:{port}, where its ranks meet: 1 of 2 ranks seen here",
+                )
+            )
+        with watched(
+            program.replace("connection.recv", "connection.settimeout(1000); connection.recv")
+        ) as main:
             # A poll for one connection is a wait for the network.
             main.until(WaitTarget("network", detail=f"127.0.0.1:{port}", is_only=True))
             assert main.look().state.kind == "network"
-    serving = "server = socket.create_server(('127.0.0.1', 0))\nready(port=server.getsockname()[1])\nserver.accept()"
+    serving = (
+        "server = socket.create_server(('127.0.0.1', "
+        "0))\nready(port=server.getsockname()[1])\nserver.accept()"
+    )
     with watched(serving) as main:
         main.until(WaitTarget("socket", detail=f"listens at :{main.pids['port']}"))
 
@@ -355,7 +379,9 @@ held.acquire()
         main.until(WaitTarget("lock", detail=ONE_OF_MANY), threads=True)
 
 
-def test_what_stands_for_a_workers_wait_is_what_is_done_at_the_end_of_its_way(tmp_path: Path) -> None:
+def test_what_stands_for_a_workers_wait_is_what_is_done_at_the_end_of_its_way(
+    tmp_path: Path,
+) -> None:
     os.mkfifo(tmp_path / "fifo")
     program = f"""
 orders, told = fork.Queue(), fork.SimpleQueue()
@@ -409,7 +435,9 @@ time.sleep(1000)
 
         # The pipes that are remembered of a process do not hide the child behind a new one.
         twice = worker("twice")
-        sleeps = "sleep" if sys.version_info >= (3, 11) else "queue"  # see the limits in wait_state.py
+        sleeps = (
+            "sleep" if sys.version_info >= (3, 11) else "queue"
+        )  # see the limits in wait_state.py
         for does in (sleeps, "run"):
             twice.until_active(does, "child", ANYBODY)
         worker("piped").until_active("run", "child", "piped_by")
@@ -422,10 +450,16 @@ time.sleep(1000)
         end = time.monotonic() + WITHIN_S
         while (locked := worker("locked").look()).state.kind != "lock" and time.monotonic() < end:
             time.sleep(0.02)
-        assert locked.state.kind == "lock" and locked.target is not None and locked.target.activity is None
+        assert (
+            locked.state.kind == "lock"
+            and locked.target is not None
+            and locked.target.activity is None
+        )
 
 
-def test_a_pipe_that_nobody_of_the_job_writes_comes_from_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_nobody_of_the_job_writes_comes_from_outside_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with watched("other = start(sleep)\nready(other=other)\nsys.stdin.read()") as main:
         main.until(WaitTarget("pipe", detail=OUTSIDE))
         main.forget()
@@ -441,7 +475,9 @@ def test_programs_that_main_runs_one_after_the_other_are_its_children() -> None:
         end = time.monotonic() + WITHIN_S
         while WaitEnd("child", 100.0, (), "its children") not in ends and time.monotonic() < end:
             time.sleep(0.1)
-            (gpu, *_) = collector.read(time.monotonic(), [GpuProcess(0, main.pid, 1e9, "C")], {0: 40.0})
+            (gpu, *_) = collector.read(
+                time.monotonic(), [GpuProcess(0, main.pid, 1e9, "C")], {0: 40.0}
+            )
             ends.update(gpu.waits_for or ())
     collector.close()
     assert WaitEnd("child", 100.0, (), "its children") in ends
@@ -453,8 +489,17 @@ def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path)
 
     def count(pid: int, wchar: int, write_bytes: int) -> None:
         (tmp_path / str(pid)).mkdir(exist_ok=True)
-        counters = {"rchar": 0, "wchar": wchar, "syscr": 0, "syscw": 0, "read_bytes": 0, "write_bytes": write_bytes}
-        (tmp_path / str(pid) / "io").write_text("".join(f"{name}: {count}\n" for name, count in counters.items()))
+        counters = {
+            "rchar": 0,
+            "wchar": wchar,
+            "syscr": 0,
+            "syscw": 0,
+            "read_bytes": 0,
+            "write_bytes": write_bytes,
+        }
+        (tmp_path / str(pid) / "io").write_text(
+            "".join(f"{name}: {count}\n" for name, count in counters.items())
+        )
 
     count(5, 8000, 8192)
     count(6, 300, 0)

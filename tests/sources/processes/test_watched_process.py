@@ -33,7 +33,9 @@ def read(process: WatchedProcess, now: float) -> ProcessReading:
     return reading
 
 
-def test_who_is_read_only_when_it_ran_says_what_one_says_who_is_read_in_full(fake: FakeProc) -> None:
+def test_who_is_read_only_when_it_ran_says_what_one_says_who_is_read_in_full(
+    fake: FakeProc,
+) -> None:
     random = Random(7)
     fake.process(100)
     fake.process(200)
@@ -63,7 +65,9 @@ def test_who_is_read_only_when_it_ran_says_what_one_says_who_is_read_in_full(fak
     assert 12 < still < 48
 
 
-def test_threads_that_go_on_with_the_main_one_s_work_count_as_it_from_their_first_reading_on(fake: FakeProc) -> None:
+def test_threads_that_go_on_with_the_main_one_s_work_count_as_it_from_their_first_reading_on(
+    fake: FakeProc,
+) -> None:
     """PyTorch computes gradients in threads of its own, for which the main thread waits."""
 
     def ran(main_ns: int, thread_ns: int) -> None:
@@ -84,7 +88,9 @@ def test_threads_that_go_on_with_the_main_one_s_work_count_as_it_from_their_firs
     assert read(process, 3.0).main_run_pct == 50.0
 
 
-def test_memory_that_the_kernel_takes_from_a_sleeping_process_is_seen_in_a_while(fake: FakeProc) -> None:
+def test_memory_that_the_kernel_takes_from_a_sleeping_process_is_seen_in_a_while(
+    fake: FakeProc,
+) -> None:
     fake.process(100)
     process = watched(fake, 100)
     for second in range(4):
@@ -98,7 +104,9 @@ def test_memory_that_the_kernel_takes_from_a_sleeping_process_is_seen_in_a_while
     assert read(process, 10.0).rss_bytes == 100 * PAGE
 
 
-def test_disk_rates_are_means_over_a_second_however_often_the_process_is_read(fake: FakeProc) -> None:
+def test_disk_rates_are_means_over_a_second_however_often_the_process_is_read(
+    fake: FakeProc,
+) -> None:
     fake.process(100)
     process = watched(fake, 100)
     assert read(process, 0.0).unavailable["read_bytes_per_s"] == NEEDS_TWO
@@ -109,7 +117,9 @@ def test_disk_rates_are_means_over_a_second_however_often_the_process_is_read(fa
             fake.process(100, read_bytes=quarter * 1000)
         rates.append(read(process, quarter / 4).read_bytes_per_s)
     assert rates[:4] == [4000.0] * 4
-    assert rates[4] == pytest.approx(4000.0) and rates[8] == pytest.approx(1000.0) and rates[12] == 0.0
+    assert (
+        rates[4] == pytest.approx(4000.0) and rates[8] == pytest.approx(1000.0) and rates[12] == 0.0
+    )
 
 
 def test_only_who_was_seen_asleep_and_alone_is_taken_for_asleep(fake: FakeProc) -> None:
@@ -118,7 +128,10 @@ def test_only_who_was_seen_asleep_and_alone_is_taken_for_asleep(fake: FakeProc) 
     process = watched(fake, 100)
     for second in range(3):
         stat = (fake.proc / "100/stat").read_text()
-        fake.write("proc/100/stat", stat.replace(f" {100 * second} 0 0 0 20", f" {100 * second + 100} 0 0 0 20"))
+        fake.write(
+            "proc/100/stat",
+            stat.replace(f" {100 * second} 0 0 0 20", f" {100 * second + 100} 0 0 0 20"),
+        )
         reading = read(process, float(second))
     assert reading.cpu_pct == 100.0
     # Another thread may work, and end, while the main thread sleeps.
@@ -131,7 +144,9 @@ def test_only_who_was_seen_asleep_and_alone_is_taken_for_asleep(fake: FakeProc) 
     assert [read(process, 2.0 + second).cpu_pct for second in range(4)] == [50.0, 0.0, 0.0, 0.0]
 
 
-def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asleep(fake: FakeProc) -> None:
+def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asleep(
+    fake: FakeProc,
+) -> None:
     fake.process(100)
     process = watched(fake, 100)
     for second in range(3):
@@ -164,7 +179,9 @@ def test_what_changes_around_a_sleeping_process_is_in_its_next_sample(fake: Fake
     hidden = replace(JOB, gpu_mem_bytes=None, unavailable={"gpu_mem_bytes": "why"})
     assert samples(6, hidden)[0].unavailable["gpu_mem_bytes"] == "why"
     # While its GPU waits a loader's share counts only once its pipes and threads may have been looked at.
-    shares = [samples(7 + second, util=0.0 if second else 99.0)[1].feed_poll_pct for second in range(30)]
+    shares = [
+        samples(7 + second, util=0.0 if second else 99.0)[1].feed_poll_pct for second in range(30)
+    ]
     assert (shares[0], shares[-1]) == (100.0, 100.0) and None in shares
     collector.close()
 

@@ -78,14 +78,20 @@ def read(
 
 
 def _count(
-    fake: FakeProc, looks: int, tids: list[str], most_threads: int = 24, work: Callable[[int], None] = lambda look: None
+    fake: FakeProc,
+    looks: int,
+    tids: list[str],
+    most_threads: int = 24,
+    work: Callable[[int], None] = lambda look: None,
 ) -> tuple[WaitCounts, int]:
     """What so many looks at a GPU process whose main thread waits for a lock find, and how many threads the last reads.
 
     ``work`` changes the threads before each look.
     """
     classifier, read = WaitClassifier(str(fake.proc)), list[str]()
-    resolver = WaitResolver(str(fake.proc), classifier, HeldInodesCache(str(fake.proc)), PeerLookup())
+    resolver = WaitResolver(
+        str(fake.proc), classifier, HeldInodesCache(str(fake.proc)), PeerLookup()
+    )
     seen: list[WaitObservation] = []
     thread = classifier.thread
     classifier.thread = lambda now, pid, folder: read.append(folder) or thread(now, pid, folder)  # type: ignore[method-assign,func-returns-value]
@@ -93,13 +99,17 @@ def _count(
     for number in range(looks):
         work(number)
         read.clear()
-        seen += resolver.observe(T + number / 4, ROOT, WaitState("lock", "futex_wait"), job, (), most_threads)
-    return count_waits([each for each in seen if each.t > seen[-1].t - RECENT_S], moves=False, holds_gpu=True), len(
-        read
-    )
+        seen += resolver.observe(
+            T + number / 4, ROOT, WaitState("lock", "futex_wait"), job, (), most_threads
+        )
+    return count_waits(
+        [each for each in seen if each.t > seen[-1].t - RECENT_S], moves=False, holds_gpu=True
+    ), len(read)
 
 
-def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(fake: FakeProc) -> None:
+def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(
+    fake: FakeProc,
+) -> None:
     names = dict.fromkeys(range(1001, 1301), "python")
     fake.process(ROOT, threads=names)
     for tid in (1150, 1270):
@@ -118,7 +128,10 @@ def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakePro
     def work(look: int) -> None:
         for tid in names:
             works = tid == 101 + 7 * look % 12
-            fake.write(f"proc/{ROOT}/task/{tid}/wchan", "tcp_sendmsg_locked" if works else "futex_wait_queue")
+            fake.write(
+                f"proc/{ROOT}/task/{tid}/wchan",
+                "tcp_sendmsg_locked" if works else "futex_wait_queue",
+            )
 
     counts, read = _count(fake, 12, [str(tid) for tid in names], 4, work)
     assert thread_shares(counts, 1.0) == FeederShares(network=1.0)
@@ -136,12 +149,19 @@ def test_threads_that_hand_on_a_core_are_one_feeder(fake: FakeProc) -> None:
 def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() -> None:
     if tcp_tables().reason:
         pytest.skip(str(tcp_tables().reason))
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
         accepted, _ = server.accept()
         with accepted:
             seen, me = SocketReader("/proc", PeerLookup()), os.getpid()
             mine = held("/proc", me)
-            assert mine is not None and client.fileno() and os.fstat(client.fileno()).st_ino in mine.sockets
+            assert (
+                mine is not None
+                and client.fileno()
+                and os.fstat(client.fileno()).st_ino in mine.sockets
+            )
             tables = tcp_tables().tcp
             assert tables[os.fstat(server.fileno()).st_ino].listens
             before = tables[os.fstat(client.fileno()).st_ino].received
@@ -156,20 +176,29 @@ def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() 
 
 
 def test_a_connection_that_its_reader_has_half_closed_is_still_one_of_the_network() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
         accepted, _ = server.accept()
         with accepted:
             client.shutdown(socket.SHUT_WR)
             assert os.fstat(client.fileno()).st_ino in tcp_tables().tcp
 
 
-def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ends = (b"\1", 5000), (b"\2", 443)
     holds = {WORKER: frozenset((1, 2)), ROOT: frozenset((2,))}
     counts = {1: 0, 2: 0}
-    monkeypatch.setattr(socket_activity, "held", lambda proc, pid: HeldInodes(NONE, NONE, holds[pid], NONE))
     monkeypatch.setattr(
-        socket_tables, "tcp_tables", lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()})
+        socket_activity, "held", lambda proc, pid: HeldInodes(NONE, NONE, holds[pid], NONE)
+    )
+    monkeypatch.setattr(
+        socket_tables,
+        "tcp_tables",
+        lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()}),
     )
     seen = SocketReader("/proc", PeerLookup())
     seen.roots = {WORKER: ROOT}
@@ -185,8 +214,12 @@ def test_one_that_opens_a_connection_for_each_item_is_known_though_it_has_none_b
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held_now = {WORKER: NONE, ROOT: NONE}
-    monkeypatch.setattr(socket_activity, "held", lambda proc, pid: HeldInodes(NONE, NONE, held_now[pid], NONE))
-    tables = SocketTables({i: TcpSocket(False, 0, ((b"\1", 5000 + i), (b"\2", 443))) for i in range(9)})
+    monkeypatch.setattr(
+        socket_activity, "held", lambda proc, pid: HeldInodes(NONE, NONE, held_now[pid], NONE)
+    )
+    tables = SocketTables(
+        {i: TcpSocket(False, 0, ((b"\1", 5000 + i), (b"\2", 443))) for i in range(9)}
+    )
     monkeypatch.setattr(socket_tables, "tcp_tables", lambda: tables)
     seen, fresh = SocketReader("/proc", PeerLookup()), []
     seen.roots = {WORKER: ROOT}
@@ -247,7 +280,9 @@ def test_each_second_with_enough_looks_has_its_own_shares() -> None:
     tracker = ProcessTracker()
 
     def waits(now: float, kind: str, looks: int) -> MainWaits:
-        seen = [WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(looks)]
+        seen = [
+            WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(looks)
+        ]
         tracker.observe(now, seen, Stat(b"", "S", 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True)
         return main_waits(tracker.counts, 1.0, fetches=False)[0]
 
@@ -273,7 +308,9 @@ def test_a_reading_observes_no_wait_itself(fake: FakeProc) -> None:
 
 
 @pytest.mark.parametrize(("runs_at", "wait"), [(99, "sleep"), (12, "queue")])
-def test_beside_a_busy_gpu_only_who_has_run_is_sampled_again(fake: FakeProc, runs_at: int, wait: str) -> None:
+def test_beside_a_busy_gpu_only_who_has_run_is_sampled_again(
+    fake: FakeProc, runs_at: int, wait: str
+) -> None:
     def work(second: int) -> None:
         if second in (0, runs_at):
             fake.process(WORKER, "pt_data_worker", ppid=ROOT)
@@ -290,7 +327,9 @@ def test_a_main_thread_on_a_core_is_seen_to_run(fake: FakeProc) -> None:
 
 
 @pytest.mark.parametrize("run", [0.0, 30.0, 180.0])
-@pytest.mark.parametrize("waits", [{}, {"sleep": 1}, {"queue": 2, "disk": 1, "socket": 3, "run": 1}])
+@pytest.mark.parametrize(
+    "waits", [{}, {"sleep": 1}, {"queue": 2, "disk": 1, "socket": 3, "run": 1}]
+)
 def test_shares_add_up_to_the_whole_time(run: float, waits: dict[str, int]) -> None:
     shares = shares_of(run, 10.0, waits)
     assert sum(astuple(shares)) == pytest.approx(1.0)
@@ -310,7 +349,9 @@ def test_threads_have_shares_of_their_own_second(fake: FakeProc) -> None:
     for second in range(24):
         works = second % 4 < 2 or second < 12
         ticks = sum(100 for past in range(second + 1) if past % 4 < 2 or past < 12)
-        fake.process(ROOT, threads={101: "python"}, runs=works, cpu_ticks=ticks, wchan="futex_wait_queue")
+        fake.process(
+            ROOT, threads={101: "python"}, runs=works, cpu_ticks=ticks, wchan="futex_wait_queue"
+        )
         sample(collector, T + second - 0.6, 6)
         (root,) = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: 40.0})
         ran.append(root.feed_run_pct or 0.0)
@@ -329,7 +370,9 @@ def test_a_busy_gpu_costs_no_close_look(fake: FakeProc) -> None:
 def test_the_threads_of_a_main_thread_that_sleeps_are_looked_at(fake: FakeProc) -> None:
     # It may look for its batch and sleep between: then a thread is what it waits for.
     def work(second: int) -> None:
-        fake.process(ROOT, threads={101: "python"}, runs=1, cpu_ticks=100 * second, wchan="hrtimer_nanosleep")
+        fake.process(
+            ROOT, threads={101: "python"}, runs=1, cpu_ticks=100 * second, wchan="hrtimer_nanosleep"
+        )
 
     (root,) = read(fake, 20, work)
     assert root.main_sleep_pct == pytest.approx(100.0)
@@ -338,7 +381,13 @@ def test_the_threads_of_a_main_thread_that_sleeps_are_looked_at(fake: FakeProc) 
 
 def test_what_a_pin_memory_thread_runs_is_time_on_a_core(fake: FakeProc) -> None:
     def work(second: int) -> None:
-        fake.process(ROOT, threads={101: "pt_data_pin"}, runs=1, cpu_ticks=100 * second, wchan="futex_wait_queue")
+        fake.process(
+            ROOT,
+            threads={101: "pt_data_pin"},
+            runs=1,
+            cpu_ticks=100 * second,
+            wchan="futex_wait_queue",
+        )
         fake.write(f"proc/{ROOT}/task/101/stat", "101 (pt_data_pin) R 1 1 " + "0 " * 40)
 
     (root,) = read(fake, 20, work)
@@ -347,7 +396,13 @@ def test_what_a_pin_memory_thread_runs_is_time_on_a_core(fake: FakeProc) -> None
 
 def test_whoever_takes_the_cores_outside_the_trees_is_named(fake: FakeProc) -> None:
     def work(second: int) -> None:
-        fake.process(WORKER, "pt_data_worker", ppid=ROOT, run_ns=10**8 * second + 1, wait_ns=9 * 10**8 * second)
+        fake.process(
+            WORKER,
+            "pt_data_worker",
+            ppid=ROOT,
+            run_ns=10**8 * second + 1,
+            wait_ns=9 * 10**8 * second,
+        )
         fake.process(300, "ffmpeg", "ffmpeg -i x", session=7, cpu_ticks=400 * second)
 
     fake.process(ROOT)
@@ -413,7 +468,12 @@ def test_a_parent_counts_only_if_a_pipe_or_a_socket_connects_it(fake: FakeProc) 
 def test_looks_are_counted_and_said_in_words() -> None:
     looks = main_looks((state, 1) for state in ("queue", "run", "queue", "in a state of tomorrow"))
     assert looks.words == "queue 2, run 1, other 1"
-    assert (looks.count_of("queue"), looks.count_of("lock"), looks.total, looks.waiting) == (2, 0, 4, 3)
+    assert (looks.count_of("queue"), looks.count_of("lock"), looks.total, looks.waiting) == (
+        2,
+        0,
+        4,
+        3,
+    )
 
 
 @pytest.mark.parametrize(("every_s", "most"), [(0.25, 1), (1.0, 6), (3.0, 6)])

@@ -10,7 +10,18 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_ubyte, c_uint8, c_uint16, c_uint32, c_uint64
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_size_t,
+    c_ubyte,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+)
 from ctypes import c_void_p as pointer
 from typing import Any
 

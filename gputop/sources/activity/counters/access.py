@@ -38,7 +38,9 @@ class Rights(Struct, frozen=True):
     in_container: bool
 
 
-def rights(driver: str | None, proc: str = "/proc", capability_sets: Capabilities | None = None) -> Rights:
+def rights(
+    driver: str | None, proc: str = "/proc", capability_sets: Capabilities | None = None
+) -> Rights:
     """Read rights from the driver's parameters and this process's capabilities."""
     capability_sets = capabilities(proc) if capability_sets is None else capability_sets
     admin_only = _admin_only(proc)
@@ -57,7 +59,10 @@ def advice(counter_rights: Rights) -> tuple[str, ...]:
         word = "PERFMON" if counter_rights.perfmon_counts else "SYS_ADMIN"
         return (f"Start the container with: docker run --cap-add={word} …",)
     alone = ("Start with the counter right only (not root):", f"  {WITH_PERFMON}")
-    for_all = "For all users, for good (NVIDIA's security bulletin 4738 says why it is off):", f"  {FOR_EVERYBODY}"
+    for_all = (
+        "For all users, for good (NVIDIA's security bulletin 4738 says why it is off):",
+        f"  {FOR_EVERYBODY}",
+    )
     return (*alone, *for_all) if counter_rights.perfmon_counts else for_all
 
 

@@ -26,7 +26,9 @@ class NoLibraries(Exception):
         self.reason, self.fix = reason, fix
 
 
-def find(driver: str | None, directory: str | None = None, roots: Iterable[str] | None = None) -> str:
+def find(
+    driver: str | None, directory: str | None = None, roots: Iterable[str] | None = None
+) -> str:
     """Return the folder with both libraries for this driver.
 
     They come with the CUPTI wheel: an extra of gputop, or the one that PyTorch installs. Never taken from
@@ -35,7 +37,10 @@ def find(driver: str | None, directory: str | None = None, roots: Iterable[str] 
     """
     if directory:
         if not _holds_both(Path(directory)):
-            raise NoLibraries(f"no {HOST_LIBRARY} and {TARGET_LIBRARY} in {directory}", "name their folder: --perf-lib")
+            raise NoLibraries(
+                f"no {HOST_LIBRARY} and {TARGET_LIBRARY} in {directory}",
+                "name their folder: --perf-lib",
+            )
         return _checked(Path(directory))
     major = driver_major(driver)
     if roots is None:
@@ -75,6 +80,7 @@ def _checked(path: Path) -> str:
         facts = real.stat()
         if facts.st_mode & stat.S_IWOTH or facts.st_uid not in (0, os.getuid()):
             raise NoLibraries(
-                f"{part} could be changed by other users, and is not loaded", f"chmod o-w {real}, or own it yourself"
+                f"{part} could be changed by other users, and is not loaded",
+                f"chmod o-w {real}, or own it yourself",
             )
     return str(path.resolve())

@@ -62,18 +62,24 @@ class Plan(Struct, frozen=True):
 class Evaluator:
     """The host library's knowledge of one chip."""
 
-    def __init__(self, library: Library, chip: str, image: ctypes.Array[ctypes.c_uint64] | None = None) -> None:
+    def __init__(
+        self, library: Library, chip: str, image: ctypes.Array[ctypes.c_uint64] | None = None
+    ) -> None:
         """``image`` is a counter data image, needed to evaluate. Raises NvperfError."""
         name = chip.encode()
-        size = library.call("NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize", chip=name).size
+        size = library.call(
+            "NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize", chip=name
+        ).size
         self._scratch = aligned(size)
         self._image = image
         made = library.call(
             "NVPW_Device_MetricsEvaluator_Initialize",
-            scratch=as_pointer(self._scratch), scratch_size=size, chip=name,
+            scratch=as_pointer(self._scratch),
+            scratch_size=size,
+            chip=name,
             image=None if image is None else as_pointer(image),
             image_size=0 if image is None else ctypes.sizeof(image),
-        )  # fmt: skip
+        )
         self._call = library.prefixed("NVPW_MetricsEvaluator_", evaluator=made.evaluator)
 
     def request(self, metric: str) -> EvalRequest:
@@ -81,39 +87,63 @@ class Evaluator:
         request = EvalRequest()
         self._call(
             "ConvertMetricNameToMetricEvalRequest",
-            name=metric.encode(), request=ctypes.pointer(request), request_size=EVAL_SIZE,
-        )  # fmt: skip
+            name=metric.encode(),
+            request=ctypes.pointer(request),
+            request_size=EVAL_SIZE,
+        )
         return request
 
     def raw_counters(self, request: EvalRequest) -> list[bytes]:
         """Return the raw counters of a metric."""
         call = partial(
-            self._call, "GetMetricRawDependencies",
-            requests=ctypes.pointer(request), count=1, request_size=EVAL_SIZE,
+            self._call,
+            "GetMetricRawDependencies",
+            requests=ctypes.pointer(request),
+            count=1,
+            request_size=EVAL_SIZE,
             request_stride=ctypes.sizeof(EvalRequest),
-        )  # fmt: skip
+        )
         counted = call()
         names = (ctypes.c_char_p * max(1, counted.count_names))()
         optional = (ctypes.c_char_p * max(1, counted.count_optional))()
         got = call(
-            names=names, count_names=counted.count_names, optional=optional, count_optional=counted.count_optional
+            names=names,
+            count_names=counted.count_names,
+            optional=optional,
+            count_optional=counted.count_optional,
         )
-        return [name for name in (*names[: got.count_names], *optional[: got.count_optional]) if name]
+        return [
+            name for name in (*names[: got.count_names], *optional[: got.count_optional]) if name
+        ]
 
     def values(
-        self, requests: ctypes.Array[EvalRequest], image: ctypes.Array[ctypes.c_uint64], size: int, sample: int
+        self,
+        requests: ctypes.Array[EvalRequest],
+        image: ctypes.Array[ctypes.c_uint64],
+        size: int,
+        sample: int,
     ) -> list[float]:
         """Return the metrics of one sample of a decoded image.
 
         In the order of the requests. The device's attributes, such as its number of units, come from the image as
         well.
         """
-        values, of_image = (ctypes.c_double * len(requests))(), {"image": as_pointer(image), "image_size": size}
+        values, of_image = (
+            (ctypes.c_double * len(requests))(),
+            {"image": as_pointer(image), "image_size": size},
+        )
         self._call("SetDeviceAttributes", **of_image)
         self._call(
-            "EvaluateToGpuValues", **of_image, requests=requests, count=len(requests), request_size=EVAL_SIZE,
-            request_stride=ctypes.sizeof(EvalRequest), range=sample, isolated=1, values=values,
-        )  # fmt: skip
+            "EvaluateToGpuValues",
+            **of_image,
+            requests=requests,
+            count=len(requests),
+            request_size=EVAL_SIZE,
+            request_stride=ctypes.sizeof(EvalRequest),
+            range=sample,
+            isolated=1,
+            values=values,
+        )
         return list(values)
 
     def close(self) -> None:
@@ -142,7 +172,10 @@ def plan_for(library: Library, chip: str, availability: bytes | None = None) -> 
             if short in ("dram_r", "dram_w") and "dram" in chosen:
                 continue
             try:
-                candidates = {**counters, **dict.fromkeys(evaluator.raw_counters(evaluator.request(name)))}
+                candidates = {
+                    **counters,
+                    **dict.fromkeys(evaluator.raw_counters(evaluator.request(name))),
+                }
                 image, passes = configure(library, chip, list(candidates), availability)
             except NvperfError:
                 if short == "sm":
@@ -157,12 +190,16 @@ def plan_for(library: Library, chip: str, availability: bytes | None = None) -> 
         evaluator.close()
 
 
-def configure(library: Library, chip: str, counters: Sequence[bytes], availability: bytes | None) -> tuple[bytes, int]:
+def configure(
+    library: Library, chip: str, counters: Sequence[bytes], availability: bytes | None
+) -> tuple[bytes, int]:
     """Return a configuration image for raw counters, and its passes.
 
     Raises NvperfError.
     """
-    made = library.call("NVPW_Device_RawCounterConfig_Create", chip=chip.encode(), kind=REALTIME_SAMPLED)
+    made = library.call(
+        "NVPW_Device_RawCounterConfig_Create", chip=chip.encode(), kind=REALTIME_SAMPLED
+    )
     call = library.prefixed("NVPW_RawCounterConfig_", config=made.config)
     try:
         if availability is not None:

@@ -35,7 +35,10 @@ _STATES: dict[int, tuple[State, str]] = {
     BUSY: ("busy", BUSY_WORDS),
     UNSUPPORTED_GPU: ("unsupported", "NVIDIA's library cannot sample the counters of this GPU"),
     VIRTUALIZED: ("unsupported", "the counters of a virtual GPU belong to its host"),
-    INSUFFICIENT_DRIVER: ("unsupported", "the driver is too old for this version of NVIDIA's counter library"),
+    INSUFFICIENT_DRIVER: (
+        "unsupported",
+        "the driver is too old for this version of NVIDIA's counter library",
+    ),
 }
 
 
@@ -45,7 +48,9 @@ ENDING, RELEASED = "told to end", "released"
 class CounterThread(threading.Thread):
     """Takes one GPU's counters on request and reports samples."""
 
-    def __init__(self, host: Library, target: Library, place: CounterGpu, interval_s: float) -> None:
+    def __init__(
+        self, host: Library, target: Library, place: CounterGpu, interval_s: float
+    ) -> None:
         super().__init__(name=f"counters-{place.pci}", daemon=True)
         self.place, self.interval_s = place, interval_s
         self._sampler = Sampler(host, target, place)
@@ -97,7 +102,9 @@ class CounterThread(threading.Thread):
         dry = 0
         while True:
             with self._changed:
-                if self._changed.wait_for(lambda: self._why_not is not None, max(0.0, due - monotonic())):
+                if self._changed.wait_for(
+                    lambda: self._why_not is not None, max(0.0, due - monotonic())
+                ):
                     return
             sample = self._sampler.sample()
             if sample is None or "sm" not in sample.values:

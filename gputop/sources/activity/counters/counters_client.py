@@ -42,7 +42,13 @@ NOT_COUNTED = "not among the counters of this chip's one pass"
 def values_of(line: SampleLine) -> tuple[dict[str, float], dict[str, str]]:
     """Return a sample by catalogue key, and reasons for missing values."""
     halves = [line.dram_r, line.dram_w]
-    dram = line.dram if line.dram is not None else None if None in halves else sum(half or 0.0 for half in halves)
+    dram = (
+        line.dram
+        if line.dram is not None
+        else None
+        if None in halves
+        else sum(half or 0.0 for half in halves)
+    )
     raw_values = {
         "sm_active_pct": line.sm,
         "graphics_active_pct": line.gr,
@@ -90,7 +96,11 @@ class CountersClient:
     """
 
     def __init__(
-        self, interval_s: float, directory: str | None, proc: str = "/proc", restarts_s: tuple[float, ...] = RESTARTS_S
+        self,
+        interval_s: float,
+        directory: str | None,
+        proc: str = "/proc",
+        restarts_s: tuple[float, ...] = RESTARTS_S,
     ) -> None:
         """``directory`` has the libraries when they are not in a wheel."""
         self._interval_s, self._directory, self._proc = interval_s, directory, proc
@@ -116,7 +126,9 @@ class CountersClient:
         Raises SmReadFailed.
         """
         if gpu.mig_enabled or gpu.mig_parent is not None:
-            raise SmReadFailed("GPU counters are not read under MIG: they are of the whole GPU", forever=True)
+            raise SmReadFailed(
+                "GPU counters are not read under MIG: they are of the whole GPU", forever=True
+            )
         pci = kernel_address(gpu.pci_bus_id)
         if pci is None:
             raise SmReadFailed("GPU counters: the driver gives no PCI address", resting=True)
@@ -125,20 +137,28 @@ class CountersClient:
         with self._lock:
             known = self._gpus.setdefault(pci, _Gpu())
         if known.hung:
-            raise SmReadFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
+            raise SmReadFailed(
+                "GPU counters: a call on this GPU hung, so they are left alone for this run", True
+            )
         with self._lock:
             known.asked_at = monotonic()
             if self._library is None:
                 self._driver = gpu.driver
                 try:
                     if is_wsl(self._proc):
-                        raise NoLibraries("there are no GPU counters under WSL", "run gputop on Linux itself")
+                        raise NoLibraries(
+                            "there are no GPU counters under WSL", "run gputop on Linux itself"
+                        )
                     self._library = find(gpu.driver, self._directory)
                 except NoLibraries as missing:
                     self._given_up = SmReadFailed(missing.reason, True, missing.fix)
                     raise self._given_up from None
                 self._worker.ask()
-        if self._known_addresses is not None and pci not in self._known_addresses and self._trouble is None:
+        if (
+            self._known_addresses is not None
+            and pci not in self._known_addresses
+            and self._trouble is None
+        ):
             raise SmReadFailed("NVIDIA's counter library does not know this GPU", True)
         return self._answer(known, now)
 

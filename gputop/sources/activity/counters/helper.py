@@ -77,7 +77,11 @@ class Helper:
 
     def _listen(self) -> None:
         for command in read_messages(HelperCommand):
-            self._wanted = self._wanted | {command.pci} if command.cmd == "resume" else self._wanted - {command.pci}
+            self._wanted = (
+                self._wanted | {command.pci}
+                if command.cmd == "resume"
+                else self._wanted - {command.pci}
+            )
             self._tell()
         self._ended.set()
 
@@ -88,8 +92,12 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
         description="Reads the GPUs' hardware counters and prints JSON lines until stdin ends.",
     )
     parser.add_argument("--lib", metavar="DIR", help="the folder of NVIDIA's performance libraries")
-    parser.add_argument("--driver", metavar="VERSION", help="the driver's version, as nvidia-smi shows it")
-    parser.add_argument("--interval-ms", type=int, default=1000, metavar="MS", help="time between samples")
+    parser.add_argument(
+        "--driver", metavar="VERSION", help="the driver's version, as nvidia-smi shows it"
+    )
+    parser.add_argument(
+        "--interval-ms", type=int, default=1000, metavar="MS", help="time between samples"
+    )
     return parser.parse_args(words)
 
 
@@ -108,7 +116,9 @@ def main(words: list[str] | None = None) -> int:
         return _fail(f"{missing.reason}; {missing.fix}")
     except NvperfError as error:
         # Without a driver the library only says "error" when asked to load one.
-        lacking = error.status in (ERROR, DRIVER_NOT_LOADED) and error.call == "NVPW_CUDA_LoadDriver"
+        lacking = (
+            error.status in (ERROR, DRIVER_NOT_LOADED) and error.call == "NVPW_CUDA_LoadDriver"
+        )
         return _fail("NVIDIA's counter library finds no driver" if lacking else str(error))
     except OSError as error:
         return _fail(f"NVIDIA's counter library cannot be loaded: {error}")

@@ -104,30 +104,43 @@ class Sampler:
         self._config, self._config_size = filled(plan.config), len(plan.config)
         self._prefix = filled(plan.prefix)
         self._options = ImageOptions(
-            structSize=OPTIONS_SIZE, prefix=as_pointer(self._prefix), prefix_size=len(plan.prefix),
-            max_samples=MOST_UNDECODED, append_mode=LINEAR,
-        )  # fmt: skip
+            structSize=OPTIONS_SIZE,
+            prefix=as_pointer(self._prefix),
+            prefix_size=len(plan.prefix),
+            max_samples=MOST_UNDECODED,
+            append_mode=LINEAR,
+        )
         options = ctypes.pointer(self._options)
         self._size = self._call("CounterDataImage_CalculateSize", options=options).size
         self._image, self._pristine = aligned(self._size), aligned(self._size)
         self._call(
-            "CounterDataImage_Initialize", options=options, image=as_pointer(self._pristine), image_size=self._size
+            "CounterDataImage_Initialize",
+            options=options,
+            image=as_pointer(self._pristine),
+            image_size=self._size,
         )
         self._restore()
         self._evaluator = Evaluator(self._host, self._chip, self._image)
         self._held.callback(self._evaluator.close)
-        self._requests = (EvalRequest * len(plan.metrics))(*map(self._evaluator.request, plan.metrics.values()))
+        self._requests = (EvalRequest * len(plan.metrics))(
+            *map(self._evaluator.request, plan.metrics.values())
+        )
         self._keep_latest = bool(self._call("IsRecordBufferKeepLatestModeSupported").supported)
         buffer_size = self._call(
             "CalculateRecordBufferSize",
-            config=as_pointer(self._config), config_size=self._config_size, max_undecoded=MOST_UNDECODED,
-        ).size  # fmt: skip
+            config=as_pointer(self._config),
+            config_size=self._config_size,
+            max_undecoded=MOST_UNDECODED,
+        ).size
         triggers = (ctypes.c_uint32 * 1)(CPU_TRIGGER)
         self._call(
             "BeginSession_V2",
-            max_ranges=1, triggers=triggers, trigger_count=1, buffer_size=buffer_size,
+            max_ranges=1,
+            triggers=triggers,
+            trigger_count=1,
+            buffer_size=buffer_size,
             append_mode=KEEP_LATEST if self._keep_latest else KEEP_OLDEST,
-        )  # fmt: skip
+        )
         self._held.callback(self._call, "EndSession")
         self._held.callback(self._stop)
         self._start()
@@ -142,7 +155,9 @@ class Sampler:
         Raises NvperfError.
         """
         self.trigger()
-        status = self._call("GetRecordBufferStatus_V2", ask_unread=1, ask_overflow=int(not self._keep_latest))
+        status = self._call(
+            "GetRecordBufferStatus_V2", ask_unread=1, ask_overflow=int(not self._keep_latest)
+        )
         if status.overflow:
             # The GPU writes nothing more until it is set up again.
             self._stop()
@@ -167,23 +182,33 @@ class Sampler:
         The first one began before sampling did, the last has no end.
         """
         info = self._target.call(
-            "NVPW_PeriodicSampler_CounterData_GetInfo", image=as_pointer(self._image), image_size=self._size
+            "NVPW_PeriodicSampler_CounterData_GetInfo",
+            image=as_pointer(self._image),
+            image_size=self._size,
         )
         for index in range(info.completed - 1, -1, -1):
             time = self._target.call(
-                "NVPW_PeriodicSampler_CounterData_GetSampleTime", image=as_pointer(self._image), range=index
+                "NVPW_PeriodicSampler_CounterData_GetSampleTime",
+                image=as_pointer(self._image),
+                range=index,
             )
             if not 0 < time.start < time.end:
                 continue
             values = self._evaluator.values(self._requests, self._image, self._size, index)
-            means = {name: value for name, value in zip(self._metrics, values, strict=True) if isfinite(value)}
+            means = {
+                name: value
+                for name, value in zip(self._metrics, values, strict=True)
+                if isfinite(value)
+            }
             return SampledMeans(time.start, time.end, means)
         return None
 
     def _must_be_supported(self) -> None:
         support = self._call("IsGpuSupported")
         if not support.supported:
-            raise NvperfError("IsGpuSupported", VIRTUALIZED if 0 < support.vgpu < SUPPORTED else UNSUPPORTED_GPU)
+            raise NvperfError(
+                "IsGpuSupported", VIRTUALIZED if 0 < support.vgpu < SUPPORTED else UNSUPPORTED_GPU
+            )
         count = self._call("GetSupportedTriggerSources").count
         sources = (ctypes.c_uint32 * max(1, count))()
         count = self._call("GetSupportedTriggerSources", sources=sources, count=count).count
@@ -197,7 +222,12 @@ class Sampler:
         return bytes_of(buffer, min(got, size))
 
     def _start(self) -> None:
-        self._call("SetConfig", config=as_pointer(self._config), config_size=self._config_size, pass_index=0)
+        self._call(
+            "SetConfig",
+            config=as_pointer(self._config),
+            config_size=self._config_size,
+            pass_index=0,
+        )
         self._call("StartSampling")
         self._sampling = True
 
