@@ -7,7 +7,6 @@ and the flags carry the same names.
 
 # Annotations are values here, not text: each setting's type and bounds are read from its own.
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache

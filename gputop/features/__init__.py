@@ -1,1 +1,1 @@
-"""What gputop is beside the node's monitor, a folder each, with its own commands, painting and output."""
+"""Optional features, each a folder of its own; no feature imports another."""
