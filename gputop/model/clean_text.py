@@ -70,9 +70,18 @@ def csv_cell(value: object) -> object:
 
 
 def error_words(error: BaseException) -> str:
-    """Name and first line of a foreign exception."""
-    lines = str(error).strip().splitlines()
-    return clean_text(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
+    """Name and first line of a foreign exception.
+
+    Only its name where its text raises.
+    """
+    name = type(error).__name__
+    try:
+        lines = str(error).strip().splitlines()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - the text is somebody else's code
+        return clean_text(name)
+    return clean_text(f"{name}: {lines[0]}" if lines else name)
 
 
 def wrapped(
