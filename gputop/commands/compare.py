@@ -35,7 +35,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     text = (
         "exit 1 where a step takes more than so many percent longer, or so many points more of the "
-        "time is lost"
+        "time is wasted"
     )
     add("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
     text = (

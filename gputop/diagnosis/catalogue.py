@@ -97,9 +97,9 @@ def titles() -> Mapping[str, str]:
 
 @lru_cache(maxsize=1)
 def lost_roles() -> Mapping[str, Role]:
-    """Role of the time lost to each verdict, by its id."""
+    """Role of the time wasted under each verdict, by its id."""
     rules = [rule for _, rules in FAMILIES for rule in rules]
-    # Work that loses a part of the chip or of its clock has no colour of its own.
+    # Work that wastes a part of the chip or of its clock has no colour of its own.
     roles = {
         rule.id: ROLE_OF_STATE[rule.state] if rule.state in NOT_WORK else "waiting"
         for rule in rules

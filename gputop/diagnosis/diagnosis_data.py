@@ -52,7 +52,7 @@ def as_json(
 def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
     """A verdict as JSON, for the diagnosis, tickets and alert commands.
 
-    ``charged_s`` of its ``lasted_s`` seconds were lost, None where nothing was judged.
+    ``charged_s`` of its ``lasted_s`` seconds were wasted, None where nothing was judged.
     """
     f, told = d.feeders, summarize(d)
     return {

@@ -1,4 +1,7 @@
-"""Lost time: a share of each second, by one function for seconds, windows and bins."""
+"""Wasted time: a share of each second, by one function for seconds, windows and bins.
+
+Keys and metrics call it ``lost``: they are public. In words a GPU is lost that fell off the bus, and time is wasted.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from gputop.diagnosis.types import (
     State,
 )
 
-LOSES_ALL = frozenset((HANG.id, STALLED.id))
+WASTES_ALL = frozenset((HANG.id, STALLED.id))
 """Verdicts under which nothing is computed, whatever the counters show."""
-IDLES: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
+HELD_IDLE: frozenset[State] = frozenset(("starved", "idle_allocated"))
+"""States in which somebody holds the GPU and no kernel runs."""
 
 
 def lost_share(
@@ -21,21 +25,22 @@ def lost_share(
     sm_pct: float | None,
     clock: float | None = None,
 ) -> float | None:
-    """Share, 0 to 1, of a moment that a GPU lost under a verdict.
+    """Share, 0 to 1, of a moment that was wasted under a verdict.
 
     None if nothing was judged.
 
-    Starved and idle lose the part without a kernel, busy-not-working and half working the part of the chip that no
-    kernel used: linear in the measured values, so that sums over seconds equal what their means give. Busy-not-working
-    without measured SM, a hang and warps that only wait lose all. A low clock loses the part of the clock that is
-    missing (``clock`` is the share of its maximum). Other work loses nothing: from the SM / util at which half working
-    ends on, what remains is how kernels are.
+    Starved GPUs and idle ones that somebody holds waste the part without a kernel, busy-not-working and half working
+    the part of the chip that no kernel used: linear in the measured values, so that sums over seconds equal what their
+    means give. Busy-not-working without measured SM, a hang and warps that only wait waste all. A low clock wastes the
+    part of the clock that is missing (``clock`` is the share of its maximum). Other work wastes nothing: from the
+    SM / util at which half working ends on, what remains is how kernels are. Nor does a GPU that nobody holds: its time
+    is idle.
     """
     if state == "unmeasured":
         return None
-    if verdict in LOSES_ALL:
+    if verdict in WASTES_ALL:
         return 1.0
-    if state in IDLES:
+    if state in HELD_IDLE:
         return 1.0 if util_pct is None else 1.0 - _share(util_pct)
     if state == "busy_not_working":
         return 1.0 if sm_pct is None else 1.0 - _share(sm_pct)

@@ -60,7 +60,7 @@ class GpuSummary(Struct, frozen=True):
 
     ``title`` is what the GPU does and ``cause`` why ("" if there is nothing to add); ``words`` are both.
     ``other_badges`` are the badges that the title does not say. ``since`` is the Unix time at which the state
-    began, ``lasted_s`` its length and ``charged_s`` the lost part of it, both in seconds; None if nothing was judged.
+    began, ``lasted_s`` its length and ``charged_s`` the wasted part of it, both in seconds; None if nothing was judged.
     """
 
     gpu: int
@@ -228,9 +228,9 @@ def number_words(number: Number | None) -> str:
 
 
 def span_words(charged_s: float | None, lasted_s: float, *, whole: bool = False) -> str:
-    """Lost time of a verdict's duration: ``8 of 13 min``.
+    """Wasted time of a verdict's duration: ``8 of 13 min``.
 
-    The duration alone where nothing was lost.
+    The duration alone where nothing was wasted.
     """
     return (
         duration(lasted_s, whole=whole)
@@ -240,7 +240,7 @@ def span_words(charged_s: float | None, lasted_s: float, *, whole: bool = False)
 
 
 def since_words(told: GpuSummary, utc_offset_s: float | None = None, *, whole: bool = False) -> str:
-    """Begin, lost time and duration: ``since 23:25, 8 of 13 min``.
+    """Begin, wasted time and duration: ``since 23:25, 8 of 13 min``.
 
     UTC without an offset.
 
@@ -308,7 +308,7 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
 
 
 MORE_LOST, FOR_S = 1.5, 30.0
-"""Another GPU of the same rank is worse once it has lost so many times as much, and takes over after this time."""
+"""Another GPU of the same rank is worse once it has wasted so many times as much, and takes over after this time."""
 _RANKED_ROLES = ("not_working", "waiting")
 
 
@@ -330,15 +330,15 @@ def trouble(d: GpuDiagnosis) -> int | None:
 class WorstGpuSelector:
     """Selects the GPU to look at first and keeps it, so that no screen jumps.
 
-    Lost comes before not working before waiting; within a rank, the GPU that lost most. The selection changes when its
-    verdict ends, when a worse rank appears, or when one other GPU was worse for ``FOR_S`` without a break.
+    Lost comes before not working before waiting; within a rank, the GPU that wasted most. The selection changes when
+    its verdict ends, when a worse rank appears, or when one other GPU was worse for ``FOR_S`` without a break.
     """
 
     def __init__(self) -> None:
         self._selected: tuple[str, str] | None = None
         """UUID and verdict."""
         self._worse_since: dict[str, float] = {}
-        """By UUID, since when a GPU of the same rank has lost ``MORE_LOST`` times as much as the selected one."""
+        """By UUID, since when a GPU of the same rank has wasted ``MORE_LOST`` times as much as the selected one."""
 
     def observe(self, t: float, diagnoses: Sequence[GpuDiagnosis]) -> str | None:
         """Return the UUID of the selected GPU at Unix time ``t``.

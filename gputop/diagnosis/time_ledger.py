@@ -4,46 +4,57 @@ What counts as waste is decided where the verdicts are: each rule names the stat
 idle GPU's time is split by its util, so that "starved" is the time in which nothing ran, not the time under that
 verdict. Memory-bound work counts as working, and so does an exchange of data beside work; a chip that only waits in
 its collectives is busy, not working, with that cause.
+
+Working, wasted, idle and unmeasured time of a GPU add up to the time that it was watched: time in the state "idle" is
+the part without a kernel of a GPU that nobody holds, and no waste.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
 
 from gputop.diagnosis.lost_time import lost_share
-from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY
+from gputop.diagnosis.rules.idle import IDLE_HOLDING_MEMORY
 from gputop.diagnosis.types import STATES, State, Waste
 from gputop.model.snapshot import GAP_INTERVALS
 
 RECENT_S = 600.0
 SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
-IDLE_CAUSES: Mapping[State, str] = MappingProxyType(
-    {"idle": IDLE.id, "idle_allocated": IDLE_HOLDING_MEMORY.id}
-)
-"""Causes of the time lost in a state, whatever verdict is shown: idle time before its verdict, or of low demand."""
+HOLDING: State = "idle_allocated"
+"""The state whose wasted time has one cause, whatever verdict is shown: before its verdict, or of low demand."""
 
 
 class GpuTime(Struct):
-    """One GPU's seconds: by state, of busy_not_working by verdict, and lost by verdict."""
+    """One GPU's seconds: by state, of busy_not_working by verdict, and wasted by verdict."""
 
     seconds: dict[State, float]
     causes: dict[str, float] = {}
     lost: dict[str, float] = {}
 
 
+class _Tick(Struct):
+    """GPU seconds of one snapshot: judged, wasted and idle ones; ``dt`` is its length."""
+
+    t: float = 0.0
+    dt: float = 0.0
+    judged: float = 0.0
+    wasted: float = 0.0
+    idle: float = 0.0
+
+
 class Ledger:
-    """The time of each GPU, and what all lost over the last ten minutes."""
+    """The time of each GPU, and what all wasted over the last ten minutes."""
 
     def __init__(self) -> None:
         self._gpus: dict[str, GpuTime] = {}
-        self._recent: deque[tuple[float, float, float, float]] = deque()
-        self._recent_s = self._recent_measured = self._recent_lost = 0.0
-        self._tick = [0.0, 0.0]
+        self._recent: deque[_Tick] = deque()
+        self._sum = _Tick()
+        """Sums over the recent ticks."""
+        self._tick = _Tick()
 
     def add(
         self,
@@ -55,48 +66,51 @@ class Ledger:
         verdict: str,
         clock: float | None = None,
     ) -> float:
-        """Add seconds of one GPU and return the lost ones.
+        """Add seconds of one GPU and return the wasted ones.
 
-        ``verdict`` is the cause of the loss.
+        ``verdict`` is the cause of the waste.
         """
         if dt <= 0.0:
             return 0.0
         time = self._gpus.get(uuid)
         if time is None:
             time = self._gpus[uuid] = GpuTime(dict.fromkeys(STATES, 0.0))
-        wasted = dt
+        in_state = dt
         if state in SPLIT and util_pct is not None:
             worked = dt * min(100.0, max(0.0, util_pct)) / 100.0
-            wasted = dt - worked
+            in_state = dt - worked
             time.seconds["working"] += worked
-        time.seconds[state] += wasted
+        time.seconds[state] += in_state
         if state == "busy_not_working":
-            time.causes[verdict] = time.causes.get(verdict, 0.0) + wasted
+            time.causes[verdict] = time.causes.get(verdict, 0.0) + in_state
         share = lost_share(state, verdict, util_pct, sm_pct, clock)
         if share is None:
             return 0.0
         lost = dt * share
-        self._tick[0] += dt
-        self._tick[1] += lost
+        self._tick.judged += dt
+        self._tick.wasted += lost
+        if state == "idle":
+            self._tick.idle += in_state
         if lost > 0.0:
-            cause = IDLE_CAUSES.get(state, verdict)
+            cause = IDLE_HOLDING_MEMORY.id if state == HOLDING else verdict
             time.lost[cause] = time.lost.get(cause, 0.0) + lost
         return lost
 
     def close_tick(self, t: float, dt: float) -> None:
         """End a snapshot of ``dt`` seconds and forget old ones."""
-        measured, lost = self._tick
-        self._tick = [0.0, 0.0]
-        recent = self._recent
-        recent.append((t, dt, measured, lost))
-        self._recent_s += dt
-        self._recent_measured += measured
-        self._recent_lost += lost
-        while recent[0][0] <= t - RECENT_S:
-            _, old_dt, old_measured, old_lost = recent.popleft()
-            self._recent_s -= old_dt
-            self._recent_measured -= old_measured
-            self._recent_lost -= old_lost
+        tick, self._tick = self._tick, _Tick()
+        tick.t, tick.dt = t, dt
+        self._recent.append(tick)
+        self._add_to_sums(tick, 1.0)
+        while self._recent[0].t <= t - RECENT_S:
+            self._add_to_sums(self._recent.popleft(), -1.0)
+
+    def _add_to_sums(self, tick: _Tick, sign: float) -> None:
+        """Add a tick to the recent sums, or take it out of them."""
+        self._sum.dt += sign * tick.dt
+        self._sum.judged += sign * tick.judged
+        self._sum.wasted += sign * tick.wasted
+        self._sum.idle += sign * tick.idle
 
     def time_of(self, uuid: str) -> GpuTime:
         """A copy of one GPU's time."""
@@ -111,11 +125,14 @@ class Ledger:
 
     def waste(self) -> Waste:
         """The present sums."""
-        span = self._recent_s
+        span = self._sum.dt
         if span <= 0.0:
             return Waste()
         return Waste(
-            span, max(0.0, self._recent_measured / span), max(0.0, self._recent_lost / span)
+            recent_s=span,
+            recent_gpus=max(0.0, self._sum.judged / span),
+            recent_lost_gpus=max(0.0, self._sum.wasted / span),
+            recent_idle_gpus=max(0.0, self._sum.idle / span),
         )
 
 

@@ -178,11 +178,11 @@ class GpuDiagnosis(Struct, frozen=True):
     lasted_s: float = 0.0
     """Seconds since ``began``."""
     charged_s: float = 0.0
-    """Seconds of that time that were lost."""
+    """Seconds of that time that were wasted."""
     lost: Mapping[str, float] | None = None
-    """Lost seconds since the monitor began, by verdict.
+    """Wasted seconds since the monitor began, by verdict.
 
-    Shares of each second; see ``summary.lost_share``.
+    Shares of each second; see ``lost_time.lost_share``.
     """
     about: int | None = None
     """Index of the GPU that this one waits for, if any."""
@@ -229,13 +229,14 @@ class Finding(Struct, frozen=True):
 
 
 class Waste(Struct, frozen=True):
-    """GPU time lost in at most the last ten minutes.
+    """GPU time wasted in at most the last ten minutes.
 
-    Of ``recent_gpus`` GPUs' time ``recent_lost_gpus``.
+    Of ``recent_gpus`` GPUs' time ``recent_lost_gpus`` was wasted, and in ``recent_idle_gpus`` nobody held them.
 
-    Time that was not judged is in neither.
+    Time that was not judged is in none of them.
     """
 
     recent_s: float = 0.0
     recent_gpus: float = 0.0
     recent_lost_gpus: float = 0.0
+    recent_idle_gpus: float = 0.0

@@ -88,7 +88,7 @@ class GpuState:
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
         self._began, self._lasted_s, self._charged_s = t, 0.0, 0.0
-        """Start of what is shown, its measured time, and how much of that was lost."""
+        """Start of what is shown, its measured time, and how much of that was wasted."""
         self._doubted = False
         """Whether the rule that holds now differs from the one shown."""
 
@@ -111,7 +111,7 @@ class GpuState:
         return self._shown.result.state or self._shown.rule.state
 
     def charge(self, t: float, dt: float, lost_s: float) -> None:
-        """Count time, and its lost part, for the shown verdict.
+        """Count time, and its wasted part, for the shown verdict.
 
         ``dt`` seconds up to Unix time ``t``.
         """

@@ -47,7 +47,7 @@ NOTHING = Worth()
 
 
 def worth(state: State, lost_share: float | None) -> Worth:
-    """Bounds for a state in which ``lost_share`` of the time was lost, 0 to 1."""
+    """Bounds for a state in which ``lost_share`` of the time was wasted, 0 to 1."""
     if lost_share is None or lost_share <= 0.0:
         return NOTHING
     if state == "starved":

@@ -76,7 +76,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def lost_pct(self) -> Pair | None:
-        """Lost share of the judged time in percent, before and after.
+        """Wasted share of the judged time in percent, before and after.
 
         None where nothing was judged in one of them.
         """
@@ -85,7 +85,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def direction(self) -> Direction:
-        """Direction of the step time, else of the lost GPU time."""
+        """Direction of the step time, else of the wasted GPU time."""
         return (
             _moved(self.step_s[1] / self.step_s[0] - 1.0, SAME_RATIO, -1)
             if self.step_s
@@ -94,7 +94,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def lost_direction(self) -> Direction:
-        """Direction of the lost GPU time."""
+        """Direction of the wasted GPU time."""
         return (
             _moved(self.lost_pct[1] - self.lost_pct[0], SAME_POINTS, -1)
             if self.lost_pct
@@ -240,6 +240,6 @@ def slower_pct(comparison: Comparison) -> float | None:
 
 
 def more_waste(comparison: Comparison) -> float | None:
-    """Increase of the lost share in points; None without judged time."""
+    """Increase of the wasted share in points; None without judged time."""
     lost = comparison.lost_pct
     return None if lost is None else lost[1] - lost[0]

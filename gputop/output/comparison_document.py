@@ -40,14 +40,14 @@ def _two_times(was: float, now: float) -> str:
 
 
 def verdict_line(comparison: Comparison) -> str:
-    """Change of the lost GPU time, and of announced steps."""
+    """Change of the wasted GPU time, and of announced steps."""
     words = "Not comparable: there is no judged GPU time in one of them."
     if comparison.lost_pct is not None:
         was, now = comparison.lost_pct
         course = comparison.lost_direction
         before = f"{was:.0f} % before ({now - was:+.0f} points)"
         than = f"as before{_harder(comparison)}" if course == "same" else before
-        words = f"{course.capitalize()}: {now:.0f} % of the judged GPU time was lost, {than}."
+        words = f"{course.capitalize()}: {now:.0f} % of the judged GPU time was wasted, {than}."
     (steps,) = (d for d in comparison.differences if d.key == "steps_per_s")
     if steps.earlier is None or steps.later is None:
         return words

@@ -129,19 +129,22 @@ def _shares(row: TimeRow) -> str:
 
 
 def headline(report: JobReport) -> str:
-    """Lost share of the judged time, and time not judged."""
+    """Wasted share of the judged time, and time idle and not judged."""
     time = report.time
     # A watched run on a machine that could not be measured has no host.
     where = report.where if report.host else report.command or "gputop"
     if time.lost_share is None:
         return f"{where}: {report.too_short or 'no GPU time was judged'}"
-    lost, judged, unjudged = (
-        gpu_time(gpu_s, time.all_s) for gpu_s in (time.lost_s, time.judged_s, time.unjudged_s)
+    wasted, judged, idle, unjudged = (
+        gpu_time(gpu_s, time.all_s)
+        for gpu_s in (time.lost_s, time.judged_s, time.idle_s, time.unjudged_s)
     )
     head = (
-        f"{where}: {lost.rpartition(' ')[0]} of {judged} lost ({share(time.lost_share)} of judged "
-        "time)"
+        f"{where}: {wasted.rpartition(' ')[0]} of {judged} wasted "
+        f"({share(time.lost_share)} of judged time)"
     )
+    if time.idle_s:
+        head += f", {idle} idle"
     return f"{head}, {unjudged} {STATE_WORDS['unmeasured']}" if time.unjudged_s else head
 
 
@@ -151,19 +154,19 @@ def money(value: float | None) -> str:
 
 
 def money_line(report: JobReport) -> str:
-    """Cost of the lost time; empty without a price."""
+    """Cost of the wasted time; empty without a price."""
     time = report.time
     if report.price is None or time.all_s <= 0.0:
         return ""
-    lost, whole, apart = map(time.cost, (time.lost_s, time.all_s, time.unjudged_s))
+    wasted, whole, apart = map(time.cost, (time.lost_s, time.all_s, time.unjudged_s))
     day = (
         ""
         if report.day_factor is None
-        else f", {money((lost or 0.0) * report.day_factor)} a day at this rate"
+        else f", {money((wasted or 0.0) * report.day_factor)} a day at this rate"
     )
     unjudged = f"; not judged: {money(apart)}" if (apart or 0.0) >= LEAST_MONEY else ""
     return (
-        f"Cost of lost time: {money(lost)} of {money(whole)}{day}{unjudged}; at {report.price:g} a "
+        f"Cost of wasted time: {money(wasted)} of {money(whole)}{day}{unjudged}; at {report.price:g} a "
         "GPU-hour"
     )
 
@@ -246,11 +249,11 @@ def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
     """GPUs and duration of findings that are alike."""
     if len(group) == 1:
         return f"GPU {group[0].gpu}", group[0].when
-    lost = sum(finding.gain_s for finding in group)
+    wasted = sum(finding.gain_s for finding in group)
     return (
         f"GPUs {numbers(finding.gpu for finding in group)}",
         gpu_time(seconds_s := sum(finding.seconds for finding in group))
-        + (f", {gpu_time(lost, seconds_s)} lost" if lost else ""),
+        + (f", {gpu_time(wasted, seconds_s)} wasted" if wasted else ""),
     )
 
 
@@ -261,7 +264,7 @@ def nothing_found(report: JobReport) -> str:
     if (report.time.lost_share or 0.0) >= LEAST_GAIN:
         return (
             f"nothing to change was found for the {share(report.time.lost_share)} of judged time "
-            "that was lost."
+            "that was wasted."
         )
     return "nothing wrong was seen." if report.time.judged_s > 0.0 else "nothing was judged."
 

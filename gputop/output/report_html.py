@@ -30,7 +30,9 @@ def report_html(pictured: Pictured) -> str:
     report = pictured.report
     rows = tuple(_time_row(gpu, report.time.all_s) for gpu in report.counted)
     times = Table(
-        ("GPU", "", "WORKED", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><"
+        ("GPU", "", "WORKED", "WASTED", "IDLE", STATE_WORDS["unmeasured"].upper(), "WHOSE"),
+        rows,
+        "<=>>>><",
     )
     main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
     charts = (
@@ -45,9 +47,9 @@ def report_html(pictured: Pictured) -> str:
         frozenset((finding.gpu, finding.id) for finding in main.values() if finding is not None),
     )
     footer = (
-        "Lost: of starved and idle time the part without a kernel; of time in which a GPU was "
-        "busy and did not work, or half worked, the part of the chip that no kernel used. What was not judged counts "
-        "as neither. "
+        "Wasted: of time in which a GPU was starved, or idle and held by somebody, the part without a "
+        "kernel; of time in which it was busy and did not work, or half worked, the part of the chip that no kernel "
+        "used. Idle: nobody held the GPU. What was not judged counts as none of these. "
         f"{count(report.frames, 'frame')}, {count(report.gaps, 'gap')} in the recording. One column of a chart stands "
         f"for {length(pictured.column_s)}."
     )
@@ -90,8 +92,8 @@ def _legend(rows: Iterable[tuple[str, str]], *more: Markup) -> Markup:
 
 
 ROLE_WORDS: Mapping[Role, str] = {
-    "work": "worked", "waiting": "lost waiting: starved, half working, holding memory",
-    "not_working": "lost: busy, not working", "information": "idle", "unknown": STATE_WORDS["unmeasured"],
+    "work": "worked", "waiting": "wasted waiting: starved, half working, holding memory",
+    "not_working": "wasted: busy, not working", "information": "idle", "unknown": STATE_WORDS["unmeasured"],
 }  # fmt: skip
 
 
@@ -172,17 +174,21 @@ def _time_row(gpu: GpuReport, whole_s: float) -> tuple[Cell, ...]:
     A MIG instance counts by its share of the card.
     """
     total = sum(gpu.seconds.values())
-    unjudged, lost = gpu.seconds.get("unmeasured", 0.0), sum(gpu.lost.values())
-    worked = max(0.0, total - unjudged - lost)
+    unjudged, idle = gpu.seconds.get("unmeasured", 0.0), gpu.seconds.get("idle", 0.0)
+    wasted = sum(gpu.lost.values())
+    worked = max(0.0, total - unjudged - idle - wasted)
     parts: list[tuple[str, str, float]] = [("work", "worked", worked)]
     parts += [
-        (lost_roles()[name], f"lost: {titles()[name]}", seconds)
+        (lost_roles()[name], f"wasted: {titles()[name]}", seconds)
         for name, seconds in gpu.lost.items()
     ]
+    parts.append(("information", STATE_WORDS["idle"], idle))
     parts.append(("unknown", STATE_WORDS["unmeasured"], unjudged))
     bar = Bar(
         tuple((role, words, 100.0 * seconds / (total or 1.0)) for role, words, seconds in parts)
     )
     owner = "" if gpu.owner is None else owner_words(gpu.owner)
-    times = (gpu_time(gpu.card_share * seconds, whole_s) for seconds in (worked, lost, unjudged))
+    times = (
+        gpu_time(gpu.card_share * seconds, whole_s) for seconds in (worked, wasted, idle, unjudged)
+    )
     return (gpu.label, bar, *times, owner)

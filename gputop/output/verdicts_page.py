@@ -106,7 +106,7 @@ def verdicts_page() -> Document:
                     f"{MOST_SPEEDUP:.0f} × the rest of the time is too short to be measured, and no number is given.",
                     "A GPU that is busy and does not work leaves a share of the chip unused (`unused_pct`). That says "
                     "nothing of time: how much faster other kernels would be is not known. Idle GPUs have no bound: "
-                    "they have no work to speed up. With a price, the lost share of an hour is given in money.",
+                    "they have no work to speed up. With a price, the wasted share of an hour is given in money.",
                 ),
             ),
             section(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.types import STATE_WORDS, State
 from gputop.model.clean_text import terminal_safe
 from gputop.model.derived import lacks_sm
 from gputop.model.durations import clock_time, duration, elapsed, seconds
@@ -21,8 +21,8 @@ from gputop.paint.words import count_words, model_name, product, sm_provenance, 
 
 LEAST_WASTE_S = 10.0
 LEAST_INDENTED = 80
-LEAST_NOT_JUDGED = 0.1
-"""From this share on, GPU time that was not judged is mentioned."""
+LEAST_APART = 0.1
+"""From this share on, GPU time that was idle or not judged is mentioned."""
 
 
 def header(frame: Frame, view: View, width: int) -> Line:
@@ -133,31 +133,37 @@ def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
 
 
 def waste_words(frame: Frame) -> str:
-    """Return how much GPU time was lost lately.
+    """Return how much GPU time was wasted lately.
 
-    The part that was not judged is named too; empty before 10 s.
+    What nobody held, and what was not judged, is named too; empty before 10 s.
     """
     waste, gpus = frame.waste, len(frame.snapshot.gpus) - len(split_gpus(frame.snapshot))
     if waste.recent_gpus <= 0 or waste.recent_s < LEAST_WASTE_S:
         return ""
-    not_judged = max(0.0, gpus - waste.recent_gpus)
-    if gpus <= 1:
-        lost, apart = (
-            f"{100 * waste.recent_lost_gpus:.0f} % of the GPU's time",
-            f"{100 * not_judged:.0f} %",
-        )
-    else:
-        lost, apart = f"{waste.recent_lost_gpus:.1f} of {gpus} GPUs' time", f"{not_judged:.1f}"
-    rest = f", {apart} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
-    return f"last {duration(waste.recent_s, whole=True)}: {lost} was lost{rest}"
+    wasted = _gpus_words(waste.recent_lost_gpus, gpus)
+    whose = "the GPU's time" if gpus <= 1 else f"{gpus} GPUs' time"
+    words = f"last {duration(waste.recent_s, whole=True)}: {wasted} of {whose} was wasted"
+    apart: dict[State, float] = {
+        "idle": waste.recent_idle_gpus,
+        "unmeasured": max(0.0, gpus - waste.recent_gpus),
+    }
+    for state, part in apart.items():
+        if part >= LEAST_APART:
+            words += f", {_gpus_words(part, gpus)} {STATE_WORDS[state]}"
+    return words
+
+
+def _gpus_words(part: float, gpus: int) -> str:
+    """Return a part of the GPUs' time: of one GPU in percent."""
+    return f"{100 * part:.0f} %" if gpus <= 1 else f"{part:.1f}"
 
 
 WASTE = "waste"
-"""What a click on the share of time that was lost means: the findings, which say when and why."""
+"""What a click on the share of time that was wasted means: the findings, which say when and why."""
 
 
 def summary(frame: Frame, view: View, width: int) -> Line:
-    """Return the counts by state and the lost time.
+    """Return the counts by state and the wasted time.
 
     A click on a count goes through its GPUs.
     """

@@ -37,7 +37,8 @@ SCREEN_WORDS: Mapping[str, str] = {
     "waiting for a core": "share of the time in which some task could run and had no core (PSI cpu, some)",
     "for I/O": "share of the time in which some task waited for storage (PSI io, some)",
     "loaders work while the GPU waits": "their work and UTIL move in opposite directions, sample by sample",
-    "GPUs' time": "'3.2 of 8 GPUs' time was lost': of 8 GPUs over the last minutes, as much as 3.2 of them whole",
+    "GPUs' time": "'3.2 of 8 GPUs' time was wasted': of 8 GPUs over the last minutes, as much as 3.2 of them whole was "
+    "held by somebody and not used; what nobody held is idle and no waste",
     STATE_WORDS[
         "unmeasured"
     ]: "too few samples yet, or no SM activity: counted neither as work nor as waste",

@@ -186,7 +186,7 @@ def owner_of(told: GpuSummary, room: int) -> str:
 def trouble_since(g: ShownGpu) -> str:
     """Return since when a GPU is in trouble.
 
-    With the time lost since then; empty for others.
+    With the time wasted since then; empty for others.
     """
     return since_words(g.told, g.view.utc_offset_s, whole=True) if g.red else ""
 

@@ -20,7 +20,7 @@ class FindingReport(Struct, frozen=True):
     """A verdict or badge of one GPU in its last words.
 
     ``first_after_s`` is the recorded time before it, which a clock that is set back does not change. ``gain_s`` is the
-    GPU time that was lost to it: curing it alone would win at most that.
+    GPU time that was wasted by it: curing it alone would win at most that.
     """
 
     gpu: int
@@ -42,7 +42,7 @@ class FindingReport(Struct, frozen=True):
 
     @property
     def when(self) -> str:
-        """Begin, lost time and duration: ``since 23:25 UTC, 8 of 13 min``.
+        """Begin, wasted time and duration: ``since 23:25 UTC, 8 of 13 min``.
 
         With several spells the begin is the first one's.
         """
@@ -160,7 +160,7 @@ class FindingsAccount:
                     del self._findings[key]
 
     def report(self) -> tuple[FindingReport, ...]:
-        """Report all findings, those with the most lost time first."""
+        """Report all findings, those with the most wasted time first."""
         order = {level: rank for rank, level in enumerate(TOLD)}
         findings = [finding.report(gpu, name) for (gpu, _, name), finding in self._findings.items()]
         return tuple(

@@ -55,7 +55,7 @@ class GpuReport(
     causes: Mapping[str, float]
     """Seconds of ``busy_not_working`` by verdict."""
     lost: Mapping[str, float]
-    """Lost seconds by verdict."""
+    """Wasted seconds by verdict."""
 
     @property
     def label(self) -> str:
@@ -91,7 +91,7 @@ class GpuAccount:
         """Integral of power since the counter was last read, which happens every few seconds."""
 
     def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, seconds: float) -> tuple[float, float]:
-        """Count a sample; return its diagnosed and lost seconds."""
+        """Count a sample; return its diagnosed and wasted seconds."""
         means = self._means
         means.add("util", gpu.util_pct, seconds)
         means.add("power", gpu.power_w, seconds)

@@ -1,4 +1,4 @@
-"""GPU time: worked, lost by cause, not judged, not recorded.
+"""GPU time: worked, wasted by cause, idle, not judged, not recorded.
 
 Every product shows these numbers and no others: the report as text, Markdown, page and JSON, and the diagnosis.
 """
@@ -15,16 +15,26 @@ from gputop.diagnosis.types import STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import HOUR_S
 from gputop.report.gpu_account import GpuReport
 
-WORKED, UNJUDGED, UNRECORDED = "worked", "unmeasured", "unrecorded"
-_WORDS = {WORKED: "worked", UNJUDGED: STATE_WORDS["unmeasured"], UNRECORDED: "not recorded"}
-_LEVELS: Mapping[str, Level] = {WORKED: "green", UNJUDGED: "grey", UNRECORDED: "grey"}
+WORKED, UNUSED, UNJUDGED, UNRECORDED = "worked", "idle", "unmeasured", "unrecorded"
+_WORDS = {
+    WORKED: "worked",
+    UNUSED: "idle",
+    UNJUDGED: STATE_WORDS["unmeasured"],
+    UNRECORDED: "not recorded",
+}
+_LEVELS: Mapping[str, Level] = {
+    WORKED: "green",
+    UNUSED: "info",
+    UNJUDGED: "grey",
+    UNRECORDED: "grey",
+}
 
 
 class TimeRow(Struct, frozen=True):
     """A part of the GPU time, in seconds.
 
-    ``key`` is "worked", the verdict that it was lost to, "unmeasured" (not judged) or "unrecorded" (in a gap). The
-    shares are from 0 to 1.
+    ``key`` is "worked", the verdict that wasted it, "idle" (nobody held the GPU), "unmeasured" (not judged) or
+    "unrecorded" (in a gap). The shares are from 0 to 1.
     """
 
     key: str
@@ -35,8 +45,8 @@ class TimeRow(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The part in words: ``lost to small kernels``."""
-        return _WORDS.get(self.key) or f"lost to {titles()[self.key]}"
+        """The part in words: ``wasted: small kernels``."""
+        return _WORDS.get(self.key) or f"wasted: {titles()[self.key]}"
 
     @property
     def level(self) -> Level:
@@ -54,7 +64,7 @@ class TimeAccount(Struct, frozen=True):
     busy_not_working: Mapping[str, float]
     """Time of that state by verdict, the longest first."""
     lost: Mapping[str, float]
-    """Lost time by verdict, the longest first."""
+    """Wasted time by verdict, the longest first."""
     unrecorded_s: float
     """Time in gaps of the recording."""
     price: float | None
@@ -80,13 +90,18 @@ class TimeAccount(Struct, frozen=True):
         return self.measured_s - self.unjudged_s
 
     @property
+    def idle_s(self) -> float:
+        """Time without a kernel of GPUs that nobody held."""
+        return self.states["idle"]
+
+    @property
     def lost_s(self) -> float:
-        """Time that was lost."""
+        """Time that was wasted."""
         return sum(self.lost.values())
 
     @property
     def lost_share(self) -> float | None:
-        """Lost share of the judged time, 0 to 1, or None."""
+        """Wasted share of the judged time, 0 to 1, or None."""
         return self.lost_s / self.judged_s if self.judged_s > 0.0 else None
 
     def cost(self, gpu_s: float) -> float | None:
@@ -95,10 +110,11 @@ class TimeAccount(Struct, frozen=True):
 
     def rows(self) -> tuple[TimeRow, ...]:
         """Parts that add up to all of the time; empty parts are left out."""
-        worked_s = max(0.0, self.judged_s - self.lost_s)
+        worked_s = max(0.0, self.judged_s - self.lost_s - self.idle_s)
         parts = {
             WORKED: worked_s,
             **self.lost,
+            UNUSED: self.idle_s,
             UNJUDGED: self.unjudged_s,
             UNRECORDED: self.unrecorded_s,
         }

@@ -177,4 +177,4 @@ def test_a_report_tells_a_low_clock_once(
     writer.close()
     main(["report", str(tmp_path / "low.jsonl.gz")])
     told = capsys.readouterr().out
-    assert told.count("345 of 1980 MHz") == 1 and "lost to low clock" in told
+    assert told.count("345 of 1980 MHz") == 1 and "wasted: low clock" in told

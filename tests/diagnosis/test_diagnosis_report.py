@@ -116,6 +116,18 @@ def test_the_last_ten_minutes_slide() -> None:
     assert (waste.recent_gpus, waste.recent_lost_gpus) == pytest.approx((1.0, 0.0), abs=0.02)
 
 
+def test_time_of_a_gpu_that_nobody_holds_is_idle_and_not_wasted() -> None:
+    watch = Watch()
+    last = watch.feed(snap(tick, gpu(util=0.0, sm=0.0), []) for tick in range(100))
+    waste = watch.diagnoser.waste()
+    assert last.seconds is not None and last.lost == {}
+    assert waste.recent_lost_gpus == 0.0
+    assert (
+        waste.recent_idle_gpus == pytest.approx(last.seconds["idle"] / 99.0)
+        and last.charged_s == 0.0
+    )
+
+
 def test_unmeasured_time_is_in_neither_number() -> None:
     watch = Watch()
     last = watch.feed(snap(tick, gpu(sm=None, sm_source="bound"), [train()]) for tick in range(100))

@@ -1,4 +1,4 @@
-"""What is told of a GPU: whose it is, since when, how much of it was lost, and by which role it is coloured."""
+"""What is told of a GPU: whose it is, since when, how much of it was wasted, and by which role it is coloured."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def test_half_of_a_chip_is_half_of_its_time() -> None:
     assert lost_share("working", "half_working", 98.0, 48.0) == pytest.approx(0.52)
     assert lost_share("starved", "dataloader_cpu", 40.0, 35.0) == pytest.approx(0.6)
     assert lost_share("idle_allocated", "idle_holding_memory", 0.0, 0.0) == 1.0
+    assert lost_share("idle", "idle", 0.0, 0.0) == 0.0, "nobody held it"
     assert lost_share("busy_not_working", "communication", 97.0, None) == 1.0
     assert lost_share("busy_not_working", "hang", 100.0, 90.0) == 1.0
     assert lost_share("working", "stalled", 98.0, 92.0) == 1.0

@@ -16,7 +16,7 @@ from gputop.commands.diagnose import judged
 from gputop.diagnosis.types import State
 from gputop.diagnosis.worth import worth
 from gputop.output.comparison import compare
-from gputop.output.comparison_document import compare_data
+from gputop.output.comparison_document import compare_data, compare_document
 from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json
 from gputop.output.plain_document import plain
 from gputop.output.report_document import time_figures
@@ -27,6 +27,7 @@ from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import JobReport, report_recording, report_snapshots
 from gputop.report.lanes import pictured_recording
 from gputop.report.time_account import UNJUDGED, UNRECORDED
+from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import recorded
 from tests.support.scenes import gpu, snap, train, workers
 
@@ -182,5 +183,22 @@ def test_a_gap_is_a_row_of_its_own(tmp_path: Path) -> None:
 def test_idle_time_has_one_name() -> None:
     """Nothing is known of its process: the GPU is idle in every table, not starved in one of them."""
     report = report_snapshots(snap(tick, gpu(util=20.0, sm=15.0)) for tick in range(120))
-    assert set(report.time.lost) == {"idle"}
-    assert report.time.lost["idle"] == pytest.approx(report.time.states["idle"])
+    assert not report.time.lost, "nobody is known to hold it"
+    rows = {row.key: row.gpu_s for row in report.time.rows()}
+    assert rows["idle"] == pytest.approx(report.time.states["idle"]) and rows["idle"] > 0.0
+
+
+@pytest.mark.parametrize("scenario", ["lost_gpu", "asleep", "mig", "idle_holding_memory"])
+def test_worked_wasted_idle_and_not_judged_add_up_to_the_wall_time(scenario: str) -> None:
+    """Idle time of a GPU that nobody holds is no waste, and a lost GPU's time is in neither."""
+    report = report_snapshots(SimulatedSource(scenario, clock=lambda: 1_780_000_000.0).past(200.0))
+    time = report.time
+    parts = {row.key: row.gpu_s for row in time.rows()}
+    cards = sum(gpu.card_share for gpu in report.counted)
+    assert sum(parts.values()) == pytest.approx(cards * report.duration_s)
+    assert time.judged_s - time.lost_s - time.idle_s >= -1e-6, "no part is counted twice"
+    assert not {"idle", "lost"} & time.lost.keys()
+    assert parts.get("idle", 0.0) == pytest.approx(time.states["idle"])
+    for text in (report_text(report), plain(compare_document(compare(report, report)))):
+        assert not re.search(r"(was|were|time|GPU-.) lost|[Ll]ost (to|time)|lost:", text)
+        assert "wasted" in text

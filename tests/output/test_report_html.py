@@ -57,7 +57,7 @@ def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> 
     page = report_html(flagged)
     assert {"svg", "path", "rect", "table"} <= _parsed(page).seen
     for words in (
-        "GPU-s lost",
+        "GPU-s wasted",
         "busy, not working: small kernels",
         "what helps",
         "Where the time went",
@@ -106,11 +106,11 @@ def test_a_finding_of_several_gpus_is_told_once_in_every_form(flagged: Pictured)
 
 def test_the_headline_and_what_was_not_judged_sum_up_to_the_cards() -> None:
     page = report_html(pictured(list(SimulatedSource(clock=lambda: T0).past(120.0))))
-    lost, judged, apart = map(
-        float, re.findall(r"([0-9.]+) of ([0-9.]+) GPU-. lost.*?, ([0-9.]+) GPU-. not", page)[0]
+    wasted, judged, apart = map(
+        float, re.findall(r"([0-9.]+) of ([0-9.]+) GPU-. wasted.*?, ([0-9.]+) GPU-. not", page)[0]
     )
     *cards, whole = map(float, re.findall(r'class="tile[^"]*"><b>([0-9.]+) GPU-.</b>', page))
-    assert len(cards) > 4 and lost < judged and apart > 0.0
+    assert len(cards) > 4 and wasted < judged and apart > 0.0
     assert whole == pytest.approx(judged + apart, abs=0.02) and sum(cards) == pytest.approx(
         whole, abs=0.06
     )

@@ -140,7 +140,7 @@ def test_a_finding_says_how_long_since_when_and_what_to_do() -> None:
     assert "busy, not working" in text and "in 2 spells" in text and "What to change" in text
 
 
-def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_lost_by_cause() -> (
+def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_wasted_by_cause() -> (
     None
 ):
     talking = {"tensor_active_pct": 4.0, "dram_active_pct": 8.0, "nvlink_rx_bytes_per_s": 400e9}
@@ -155,7 +155,7 @@ def test_time_in_collectives_is_busy_not_working_and_the_report_says_what_was_lo
     assert gpu.lost["communication"] == pytest.approx(0.82 * gpu.causes["communication"], rel=0.03)
     assert gpu.lost["small_kernels"] == pytest.approx(0.95 * gpu.causes["small_kernels"])
     text = report_text(report)
-    assert "lost to communication" in text and "lost to small kernels" in text
+    assert "wasted: communication" in text and "wasted: small kernels" in text
     data = report_data(report)
     assert sum(data["busy_not_working_s"].values()) == pytest.approx(
         data["state_s"]["busy_not_working"]
@@ -215,7 +215,7 @@ def test_a_report_takes_its_form_from_the_name() -> None:
     report = report_snapshots([moment(k) for k in range(20)])
     assert json.loads(report_as(report, "r.json"))["schema"] == 1
     assert report_as(report, "r.md").startswith(
-        "# node-17: 0 of 7 GPU-s lost (0 % of judged time), 12 GPU-s not judged\n"
+        "# node-17: 0 of 7 GPU-s wasted (0 % of judged time), 12 GPU-s not judged\n"
     )
     assert report_as(report, "r.txt") == report_text(report)
     with pytest.raises(ValueError, match=r"\.md, \.json or \.txt"):

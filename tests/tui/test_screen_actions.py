@@ -41,17 +41,19 @@ def test_a_command_line_reads_as_the_job_that_it_is(command: str, words: str) ->
 
 def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stands_apart() -> None:
     frame = demo_frame()
-    waste = replace(frame.waste, recent_s=600.0, recent_gpus=6.0, recent_lost_gpus=1.1)
+    waste = replace(
+        frame.waste, recent_s=600.0, recent_gpus=6.0, recent_lost_gpus=1.1, recent_idle_gpus=2.0
+    )
     assert (
         waste_words(replace(frame, waste=waste))
-        == "last 10 min: 1.1 of 8 GPUs' time was lost, 2.0 not judged"
+        == "last 10 min: 1.1 of 8 GPUs' time was wasted, 2.0 idle, 2.0 not judged"
     )
-    # Of one GPU, too, what was not judged is no part of what was well or lost.
+    # Of one GPU, too, what was not judged is no part of what was well or wasted.
     one = replace(frame, snapshot=replace(frame.snapshot, gpus=frame.snapshot.gpus[:1]))
-    waste = replace(waste, recent_gpus=0.14, recent_lost_gpus=0.13)
+    waste = replace(waste, recent_gpus=0.14, recent_lost_gpus=0.13, recent_idle_gpus=0.0)
     assert (
         waste_words(replace(one, waste=waste))
-        == "last 10 min: 13 % of the GPU's time was lost, 86 % not judged"
+        == "last 10 min: 13 % of the GPU's time was wasted, 86 % not judged"
     )
 
 

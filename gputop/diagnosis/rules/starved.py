@@ -21,7 +21,7 @@ from gputop.diagnosis.window import WINDOW_S
 from gputop.model.quantity import rate, share
 
 ALARM_IDLE = 50.0
-"""From this idle time on a starved GPU is an alarm: half of it is lost."""
+"""From this idle time on a starved GPU is an alarm: half of it is wasted."""
 
 
 def starved_level(s: Signals) -> Level:

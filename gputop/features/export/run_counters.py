@@ -33,7 +33,7 @@ class GpuCounts:
         self.causes = RisingSums()
         """Seconds of busy_not_working by verdict."""
         self.lost = RisingSums()
-        """Seconds lost by verdict."""
+        """Seconds wasted by verdict."""
         self.throttled: dict[str, float] | None = None
         """Seconds by reason; None until the driver has told its reasons."""
         self.xids: dict[str, int] = {}

@@ -157,7 +157,7 @@ class DirectFleet(FleetSource):
         return sorted(gpus, key=lambda gpu: place[gpu.host]), repeated
 
     def hour(self, t: float) -> LastHour:
-        """Time lost since gputop was started, of the last hour at most."""
+        """Time without work since gputop was started, of the last hour at most."""
         span_s = max(1.0, min(HOUR_S, t - self._began))
         note = (
             f"hours and ages are those since gputop was started, {duration(span_s)} ago"

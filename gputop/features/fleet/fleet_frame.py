@@ -96,7 +96,7 @@ def worst_first(group: GpuGroup) -> tuple[float, float, str]:
 
 
 class WastedHours(Struct, frozen=True):
-    """GPU-hours of the last hour lost by a job, with their cause.
+    """GPU-hours of the last hour wasted by a job, with their cause.
 
     The cause is a verdict of the node, or a state.
     """
@@ -360,7 +360,7 @@ def mean(values: Iterable[tuple[float | None, int]]) -> float | None:
 
 
 def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:
-    """Lost GPU-hours by host, job or user: of jobs, and of nobody."""
+    """GPU-hours without work by host, job or user: of jobs, and of nobody."""
     if read.hour.lost is None:
         return None
     hours: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
@@ -374,7 +374,7 @@ def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | N
 
 
 def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
-    """Lost GPU-hours by job, user and cause, the most first.
+    """GPU-hours without work by job, user and cause, the most first.
 
     Idle hours outside of any job come last.
     """

@@ -17,7 +17,7 @@ from gputop.paint.line import Line, Row
 
 NOTHING = {
     "stragglers": "no GPU holds its job up: in every job that is known, all do about the same",
-    "waste": "nothing was lost in the last hour",
+    "waste": "nothing was wasted in the last hour",
     "alerts": "no alert fires; `gputop fleet deploy` writes rules for Prometheus",
 }
 

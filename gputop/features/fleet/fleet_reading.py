@@ -172,7 +172,7 @@ class RemovedHost(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """Lost GPU-hours under the job that the GPU had then.
+    """GPU-hours without work under the job that the GPU had then.
 
     Of one GPU, or of a host where ``gpu`` is empty.
     """
@@ -186,7 +186,7 @@ class Lost(Struct, frozen=True):
 
 
 class LastHour(Struct, frozen=True):
-    """The GPU time lost in the last ``span_s`` seconds.
+    """The GPU time without work in the last ``span_s`` seconds.
 
     ``lost`` is None until it was read, and where it cannot be, as ``note`` says.
     """

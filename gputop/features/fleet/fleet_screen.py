@@ -185,7 +185,7 @@ def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
     span = "last hour" if hour.span_s > WHOLE_HOUR_S else f"last {duration(hour.span_s)}"
     jobs = f"{lost - idle:,.0f}"
     long, short = (
-        f"{span}: {jobs} GPU-h lost by jobs, {idle:,.0f} idle",
+        f"{span}: {jobs} GPU-h wasted by jobs, {idle:,.0f} idle",
         f"{jobs} + {idle:,.0f} idle GPU-h, {span}",
     )
     if view.price is None:

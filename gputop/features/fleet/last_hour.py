@@ -1,6 +1,6 @@
-"""Read the GPU time lost in the last hour, as rules recorded it, else judged from samples.
+"""Read the GPU time without work of the last hour, as rules recorded it, else judged from samples.
 
-Takes the time of the newest reading; returns the lost GPU-hours by GPU or host, owner and state. Records are read once
+Takes the time of the newest reading; returns the GPU-hours by GPU or host, owner and state. Records are read once
 a minute. Where no rules record the hour it is judged from plain series at steps of a minute: utilisation, SM activity,
 memory of idle GPUs, owners, and what gputop on the nodes counted. Each minute of a GPU is judged by
 ``gpu_state.judged``, as the present is. The hour of 1,000 hosts is one million values, so it is read every five
@@ -152,10 +152,9 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
     }
     if "gputop" in schema.labels:
         q = schema.scope("gputop")
-        counted = q.per_gpu(q.series("gputop_gpu_lost_seconds_total"), "cause")
         texts |= {
             "states": f"{q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1",
-            "counted": f"sum by ({q.gpu_labels}) ({counted})",
+            "counted": state_rules.no_work_seconds(q, lambda series: series),
             "owners": q.per_gpu(q.series("gputop_job_info"), *queries.JOB_LABELS),
             "pods": q.per_gpu(q.series("gputop_pod_info"), *queries.POD_LABELS),
         }
@@ -209,7 +208,7 @@ class _GpuHour:
     def __init__(self, identity: GpuIdentity) -> None:
         self.identity = identity
         self.util, self.sm, self.counted_s = (array("d", [nan]) * COLUMNS for _ in range(3))
-        """``counted_s`` are the seconds that gputop on the node counted as lost since it was started."""
+        """``counted_s`` are the seconds that gputop on the node counted as wasted or idle since it was started."""
         self.owners: list[Owner] = [_NOBODY] * COLUMNS
         self.pods: dict[int, Owner] = {}
         self.states: dict[int, State] = {}
@@ -346,7 +345,7 @@ class _SampledHour:
 
 
 def _judged_minutes(hour: _GpuHour) -> Iterator[tuple[int, Owner, GpuState, float]]:
-    """Yield minute, owner, state and the lost share of each sampled minute."""
+    """Yield minute, owner, state and the share without work of each sampled minute."""
     since, before = 0, None
     for column in range(COLUMNS):
         owner = process = hour.owners[column]

@@ -160,7 +160,7 @@ class PrometheusFleet(FleetSource):
         )
 
     def hour(self, t: float) -> LastHour | None:
-        """The GPU time lost in the hour before ``t``; None if unanswered."""
+        """The GPU time without work in the hour before ``t``; None if unanswered."""
         known = self._inventory.identities.values()
         among = NamesAmongGpus(known, several=bool(self._inventory.schema.cluster))
         return self._hour.read(t, self._records.names if self._is_large else among, self._inventory)

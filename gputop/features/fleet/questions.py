@@ -26,7 +26,7 @@ MODES: Mapping[Mode, str] = MappingProxyType({
     "throughput": "Throughput: how much work is done",
     "bottleneck": "Bottleneck: what holds it back",
     "breadth": "Breadth: does every GPU of a job keep up",
-    "waste": "Waste: GPU time that did no work",
+    "waste": "GPU time that did no work: wasted or idle",
 })  # fmt: skip
 """What questions are grouped by."""
 Severity = Literal["critical", "warning", "info"]
@@ -197,8 +197,8 @@ _QUESTIONS: Mapping[Mode, str] = MappingProxyType(
     allocated_unused  GPUs that a job holds and does not use  flag  The scheduler or the kubelet gave the GPU to a
       job, and no process of it uses the GPU or holds memory there. → Ask the owner: a job that asks for fewer GPUs
       leaves this one to another.
-    waste_share  No work: share, last hour  ratio  Of the time in which it is known. Unmeasured GPUs are in neither
-      number. → Track it by week: it is the number to bring down.
+    waste_share  No work: share, last hour  ratio  Wasted and idle time, of the time in which it is known. Unmeasured
+      GPUs are in neither number. → Track it by week: it is the number to bring down.
     cost_no_work  Cost of GPU time that did no work, last hour  money  GPU-hours that did no work, at the price of a
       GPU-hour that you gave. → Give your own price: --price 2.50.
     cost_by_job  Cost by job and user, last hour  money  What each job's GPUs cost while they did no work, minute by

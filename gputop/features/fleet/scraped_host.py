@@ -1,7 +1,7 @@
 """GPUs of one host, from the pages of its gputop exporter.
 
 ``take`` reads pages in the order of time, and trusts nothing on them. Utilisation and SM activity are means over five
-minutes of pages; states and verdicts are the node's own. An hour of minutes is kept for lost time and charts; of the
+minutes of pages; states and verdicts are the node's own. An hour of minutes is kept for wasted time and charts; of the
 time before the first page nothing is known. Pure: time is passed in.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
@@ -56,9 +56,9 @@ _MARKS = {
 }  # fmt: skip
 """Series that hold where they are 1 → their mark among the facts of a node."""
 _INFO, _SHARE, _UP, _HOST = "gputop_gpu_info", "gputop_gpu_share", "gputop_up", "gputop_host_info"
-_LOST = "gputop_gpu_lost_seconds_total"
+_LOST, _STATES = "gputop_gpu_lost_seconds_total", "gputop_gpu_state_seconds_total"
 NAMES = frozenset((
-    _INFO, _SHARE, _UP, _HOST, _LOST, *_MARKS, *(_OWN[key].name for key in GPU_KEYS),
+    _INFO, _SHARE, _UP, _HOST, _LOST, _STATES, *_MARKS, *(_OWN[key].name for key in GPU_KEYS),
     *(f"{name}{part}" for name in _STEPS.values() for part in ("sum", "count")),
 ))  # fmt: skip
 LONGEST_PAUSE_S = 15.0
@@ -115,7 +115,7 @@ def _gpu_labels(labels: Labels) -> GpuLabels:
 
 
 class _Page(Struct, frozen=True):
-    """Values, step counters by name and rank, and lost seconds of one page."""
+    """Values, step counters by name and rank, and seconds without work of one page."""
 
     t: float
     values: Mapping[GpuId, Mapping[str, float]]
@@ -124,7 +124,7 @@ class _Page(Struct, frozen=True):
 
 
 class _Minute(Struct, frozen=True):
-    """Lost GPU-hours and samples of utilisation and SM activity in one minute."""
+    """GPU-hours without work and samples of utilisation and SM activity in one minute."""
 
     begun: float
     lost: dict[Owned, float]
@@ -162,7 +162,7 @@ class ScrapedHost:
         return None if self.gpus else "its page has no GPU"
 
     def lost(self, t: float) -> list[Lost]:
-        """GPU time lost in the hour before ``t``."""
+        """GPU time without work in the hour before ``t``."""
         hours: dict[Owned, float] = defaultdict(float)
         for minute in self._minutes:
             for owned, gpu_h in minute.lost.items() if t - minute.begun < HOUR_S else ():
@@ -197,7 +197,7 @@ class ScrapedHost:
         ):
             values[gpu]["util_pct"] = values[gpu][ENGINE]
         lost_s: dict[GpuId, float] = defaultdict(float)
-        for labels, value in rows.get(_LOST, ()):
+        for labels, value in _no_work_seconds(rows):
             if (found := identities.get(_gpu_labels(labels))) is not None:
                 lost_s[found.id] += value
         steps = {
@@ -265,9 +265,9 @@ class ScrapedHost:
         return found
 
     def _count(self, gpus: Mapping[GpuId, GpuReading], shares: Mapping[GpuId, float]) -> None:
-        """Add time lost since the previous page, and chart points.
+        """Add time without work since the previous page, and chart points.
 
-        The node's own count of lost seconds comes before an estimate from its state.
+        The node's own count of seconds comes before an estimate from its state.
         """
         page, before = self._pages[-1], self._pages[max(0, len(self._pages) - 2)]
         spent_s = page.t - before.t if page.t - before.t <= LONGEST_PAUSE_S else 0.0
@@ -288,6 +288,16 @@ class ScrapedHost:
             if lost_s > 0.0:
                 owned = (gpu.gpu, gpu.job, gpu.user, state)
                 minute.lost[owned] = minute.lost.get(owned, 0.0) + lost_s * shares[id] / HOUR_S
+
+
+def _no_work_seconds(rows: PageRows) -> list[tuple[Labels, float]]:
+    """Seconds that GPUs wasted or were idle, as the node counts them.
+
+    Idle time is a state's alone; nodes of an older version count it under a cause of its own, too.
+    """
+    wasted = [row for row in rows.get(_LOST, ()) if row[0].get("cause") != "idle"]
+    idle = [row for row in rows.get(_STATES, ()) if row[0].get("state") == "idle"]
+    return wasted + idle
 
 
 def _identities(rows: PageRows, host: str) -> dict[GpuLabels, GpuIdentity]:

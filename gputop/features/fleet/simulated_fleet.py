@@ -237,7 +237,7 @@ class SimulatedFleet(FleetSource):
         )
 
     def lost(self, gpus: Sequence[GpuReading], t: float) -> list[Lost]:
-        """Lost hours: as at ``t`` since jobs began, idle before."""
+        """Hours without work: as at ``t`` since jobs began, idle before."""
         lost = []
         for position, gpu in enumerate(gpus):
             state, _ = judged(gpu)

@@ -1,4 +1,4 @@
-"""Write the recording rules of GPUs and hosts: states, lost time, owners.
+"""Write the recording rules of GPUs and hosts: states, wasted and idle time, owners.
 
 States follow from the screen's thresholds in the order of ``gpu_state.judged``. One series says which GPUs there are,
 each once, however many exporters and addresses it is scraped under; one has the state as its number, each minute; one
@@ -8,7 +8,7 @@ these. Where gputop itself judges on the node its own state is taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -174,6 +174,16 @@ def state_of(q: Scope) -> str:
     return union(f"({condition}) * 0 + {CODES[state]}" for condition, state in conditions)
 
 
+def no_work_seconds(q: Scope, over: Callable[[str], str]) -> str:
+    """Write the seconds that each GPU wasted or was idle, as its node counts them.
+
+    Idle time is a state's alone; nodes of an older version count it under a cause of its own, too.
+    """
+    wasted = q.per_gpu(over(q.series("gputop_gpu_lost_seconds_total", 'cause!="idle"')), "cause")
+    idle = q.per_gpu(over(q.series("gputop_gpu_state_seconds_total", state="idle")), "state")
+    return f"sum by ({q.gpu_labels}) ({union((wasted, idle))})"
+
+
 def lost(q: Scope) -> str:
     """Write the share of each GPU's time that was no work.
 
@@ -185,10 +195,8 @@ def lost(q: Scope) -> str:
         f"{in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
         f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})"
     )
-    counted = q.per_gpu(
-        q.over("rate", q.series("gputop_gpu_lost_seconds_total"), _MINUTES_S), "cause"
-    )
-    parts = f"sum by ({q.gpu_labels}) ({counted}) or {by_state}" if q.is_own else by_state
+    counted = no_work_seconds(q, lambda series: q.over("rate", series, _MINUTES_S))
+    parts = f"{counted} or {by_state}" if q.is_own else by_state
     return f"({parts}) * on ({q.gpu_labels}) {q.record(IDENTITY)}"
 
 

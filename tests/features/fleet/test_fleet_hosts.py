@@ -150,6 +150,18 @@ def test_what_a_node_counts_as_lost_is_what_is_lost_whatever_its_state() -> None
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("of_older_version", [False, True])
+def test_idle_time_of_a_node_is_read_once_from_its_states(of_older_version: bool) -> None:
+    idle = 'gputop_gpu_state_seconds_total{gpu="0",uuid="GPU-0",state="idle"} %s'
+    counted = 'gputop_gpu_lost_seconds_total{gpu="0",uuid="GPU-0",cause="%s"} %s'
+    host = _taken(*(
+        (second, [*own(0), idle % (0.3 * second), counted % ("low_sm", 0.2 * second),
+                  *[counted % ("idle", 0.3 * second)] * of_older_version])
+        for second in (0.0, 5.0, 10.0)
+    ))  # fmt: skip
+    assert sum(row.gpu_h for row in host.lost(10.0)) * 3600.0 == pytest.approx(5.0)
+
+
 def test_the_command_line_takes_hosts_and_still_knows_a_part_that_was_mistyped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
