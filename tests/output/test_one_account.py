@@ -199,6 +199,6 @@ def test_worked_wasted_idle_and_not_judged_add_up_to_the_wall_time(scenario: str
     assert time.judged_s - time.lost_s - time.idle_s >= -1e-6, "no part is counted twice"
     assert not {"idle", "lost"} & time.lost.keys()
     assert parts.get("idle", 0.0) == pytest.approx(time.states["idle"])
-    for text in (report_text(report), plain(compare_document(compare(report, report)))):
+    for text in (report_markdown(report), plain(compare_document(compare(report, report)))):
         assert not re.search(r"(was|were|time|GPU-.) lost|[Ll]ost (to|time)|lost:", text)
         assert "wasted" in text
