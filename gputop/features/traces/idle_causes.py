@@ -76,12 +76,13 @@ class LongIdle(Struct, frozen=True):
 class OnceIdle(Struct, frozen=True):
     """Idle time of one cause that occurs once.
 
-    ``spent`` are its nanoseconds in ``gap``.
+    ``spent`` are its nanoseconds in ``gap``, ``row`` is the step's number in the window.
     """
 
     cause: Cause
     gap: Gap
     spent: int
+    row: int
 
 
 StreamWait = tuple[str, int, str, int, str]
@@ -120,7 +121,7 @@ def happened_once(idle: IdleTime, window: int, *, named: bool) -> list[OnceIdle]
     once, total = [], idle.by_cause()
     for long in idle.long:
         for cause, spent in long.spent.items():
-            if spent < LONG_PART * window:
+            if cause == "not_recorded" or spent < LONG_PART * window:
                 continue
             if len(idle.by_step) > 1:
                 single = total[cause] - idle.by_step[long.row][cause] < RECURS * spent
@@ -129,7 +130,7 @@ def happened_once(idle: IdleTime, window: int, *, named: bool) -> list[OnceIdle]
             else:
                 single = not named and idle.by_step[0][cause] - spent < RECURS * spent
             if single:
-                once.append(OnceIdle(cause, long.gap, spent))
+                once.append(OnceIdle(cause, long.gap, spent, long.row))
     return sorted(once, key=lambda row: -row.spent)
 
 

@@ -67,11 +67,22 @@ from gputop.features.traces.trace_steps import (
     step_rows,
 )
 from gputop.features.traces.trace_verdict import judged
+from gputop.features.traces.unknown_kernels import unknown_communication
+from gputop.model.quantity import count
 
 MOST_UNDER = 5
 MOST_WARNINGS = 3
 _MOST_WAITS = 5
-_LEAST_WORK_NS = 1_000_000
+_LEAST_WINDOW_NS = 2_000_000
+"""In a shorter window one hiccup of the host is half of the time [judged]."""
+_FEWEST_EVENTS = 20
+_LEAST_WORK_NS = 500_000
+"""Fewer kernels and copies are judged only if the GPU worked longer for them: a handful of long kernels tells what it
+does, a handful of microseconds nothing [judged]."""
+_LEAST_IN_ALL_NS = 100_000
+"""Less work is that of a program that tries a GPU, however many kernels [judged]."""
+_LEAST_COPIES_NS = 1_000_000
+"""Without a kernel, less time in copies says nothing of a job [judged]."""
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 _LOADER_PREFIX = "enumerate(DataLoader)#"
@@ -86,6 +97,13 @@ class StepChoice(Struct, frozen=True):
     name: str | None = None
     first: int | None = None
     last: int | None = None
+
+
+class Analysis(Struct, frozen=True):
+    """The GPUs of a trace, and one line for each that could not be judged."""
+
+    gpus: tuple[TraceGpuReport, ...]
+    notes: tuple[str, ...]
 
 
 class _Host(Struct, frozen=True):
@@ -104,9 +122,20 @@ class _Host(Struct, frozen=True):
 
 
 def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuReport, ...]:
-    """Analyse every GPU of the trace.
+    """Analyse every GPU of the trace, however little it did.
 
     Raises TraceError if it holds no GPU work, or not the wanted steps.
+    """
+    return full_analysis(trace, choice, needs_enough=False).gpus
+
+
+def full_analysis(
+    trace: Trace, choice: StepChoice | None = None, *, needs_enough: bool = True
+) -> Analysis:
+    """Analyse every GPU of the trace, and say which were left out.
+
+    ``needs_enough`` leaves out GPUs that did too little for a verdict. Raises TraceError if the trace holds no GPU
+    work, or not the wanted steps, or if no GPU is left.
     """
     choice = choice or StepChoice()
     if not len(trace.gpu):
@@ -114,7 +143,39 @@ def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuRep
     if trace.names.matching(re.compile("hip(Launch|Module|Memcpy)").match):
         raise TraceError(f"{trace.path}: a trace of ROCm, which is not read: NVIDIA GPUs only")
     host = _host_side(trace, choice)
-    return tuple(_gpu(trace, device, host, choice) for device in sorted(set(trace.gpu.device)))
+    gpus: list[TraceGpuReport] = []
+    left_out: list[_LeftOut] = []
+    for device in sorted(set(trace.gpu.device)):
+        try:
+            gpus.append(_gpu(trace, device, host, choice, needs_enough=needs_enough))
+        except _LeftOut as reason:
+            left_out.append(reason)
+    if not gpus:
+        raise TraceError(f"{trace.path}: {_why_none(left_out)}")
+    return Analysis(tuple(gpus), tuple(f"GPU {one.index} is left out: {one}" for one in left_out))
+
+
+class _LeftOut(Exception):
+    """One GPU that cannot be judged, and why.
+
+    ``steps`` are the lowest and the highest number of its steps, where others were wanted.
+    """
+
+    def __init__(self, index: int, reason: str, steps: tuple[int, int] | None = None) -> None:
+        super().__init__(reason)
+        self.index = index
+        self.steps = steps
+
+
+def _why_none(left_out: list[_LeftOut]) -> str:
+    """Why no GPU of a trace can be judged: the reason of the one that comes nearest."""
+    held = [one.steps for one in left_out if one.steps is not None]
+    if not held:
+        return str(left_out[0])
+    reason = next(str(one) for one in left_out if one.steps is not None)
+    lowest = min(first for first, _ in held)
+    highest = max(last for _, last in held)
+    return f"{reason}: it has {lowest}–{highest}"
 
 
 def _without_work(trace: Trace) -> str:
@@ -184,37 +245,67 @@ def _ranges(trace: Trace) -> str:
     return f"it has {', '.join(map(repr, named[:5]))}" if named else "it has no named ranges"
 
 
-def _gpu(trace: Trace, device: int, host: _Host, choice: StepChoice) -> TraceGpuReport:
+def _gpu(
+    trace: Trace, device: int, host: _Host, choice: StepChoice, *, needs_enough: bool
+) -> TraceGpuReport:
+    """Report one GPU. Raises _LeftOut where it cannot be judged."""
     events = device_events(trace, device, host.launched)
-    rows = [row for row in step_rows(trace, events, host.steps) if row.end > row.begin]
-    named = bool(rows and host.steps)
-    if not rows:
-        rows = step_rows(trace, events, [])
-    if choice.first is not None and choice.last is not None:
-        rows = _chosen(trace, rows, choice.first, choice.last)
-    boundaries = [rows[0].begin, *(row.end for row in rows)]
-    begin, end = boundaries[0], boundaries[-1]
+    rows = []
+    if host.steps:
+        rows = [row for row in step_rows(trace, events, host.steps) if row.end > row.begin]
+    named = bool(rows)
+    whole = rows if named else step_rows(trace, events, [])
+    begin, end = whole[0].begin, whole[-1].end
     if end <= begin:
-        raise TraceError(f"{trace.path}: its GPU events have no duration: nothing can be judged")
+        raise _LeftOut(device, "its GPU events have no duration: nothing can be judged")
     when = busy(events, begin, end)
-    if not when.kernels and length(when.any) < _LEAST_WORK_NS:
-        raise TraceError(
-            f"{trace.path}: too little GPU work to judge: no kernel, and less than 1 ms of copies"
+    if not when.kernels and length(when.any) < _LEAST_COPIES_NS:
+        raise _LeftOut(
+            device, "too little GPU work to judge: no kernel, and less than 1 ms of copies"
         )
+    if needs_enough:
+        too_little = _too_little(events, begin, end, length(when.any))
+        if too_little is not None:
+            raise _LeftOut(device, f"too little GPU work to judge: {too_little}")
+    if choice.first is not None and choice.last is not None:
+        rows = _chosen(device, rows, choice.first, choice.last)
+    else:
+        rows = whole
+    boundaries = [rows[0].begin, *(row.end for row in rows)]
+    when = busy(events, boundaries[0], boundaries[-1])
     idle = idle_time(trace, events, when.any, boundaries, host.threads)
     measures = _measures(trace, events, host, rows, named, when, idle)
     return TraceGpuReport(measures, judged(trace, measures, stacks=host.stacks))
 
 
-def _chosen(trace: Trace, rows: list[TraceStep], first: int, last: int) -> list[TraceStep]:
-    """The rows of the steps with these numbers, which must be consecutive."""
-    numbers = [int(row.name.lstrip("#") or -1) for row in rows]
-    chosen = [row for row, number in zip(rows, numbers, strict=True) if first <= number <= last]
-    if not chosen:
-        raise TraceError(
-            f"{trace.path}: no step {first}–{last}: it has {min(numbers)}–{max(numbers)}"
-        )
-    return chosen
+def _too_little(events: DeviceEvents, begin: int, end: int, worked_ns: int) -> str | None:
+    """How little a GPU did in a window, where that is too little for any verdict."""
+    kinds = [kind for kind, last in zip(events.kind, events.end, strict=True) if last > begin]
+    least_work_ns = _LEAST_IN_ALL_NS
+    if len(kinds) < _FEWEST_EVENTS:
+        least_work_ns = _LEAST_WORK_NS
+    is_long = end - begin >= _LEAST_WINDOW_NS
+    if is_long and worked_ns >= least_work_ns:
+        return None
+    kernels = count(len(kinds) - kinds.count(COPY), "kernel")
+    return f"{kernels}, {_time_words(worked_ns)} of work in {_time_words(end - begin)}"
+
+
+def _time_words(ns: int) -> str:
+    """``20.5 µs``, ``1.2 ms``."""
+    return f"{ns / 1e6:.3g} ms" if ns >= 1_000_000 else f"{ns / 1e3:.3g} µs"
+
+
+def _chosen(device: int, rows: list[TraceStep], first: int, last: int) -> list[TraceStep]:
+    """The rows of the steps with these numbers. Raises _LeftOut for none."""
+    if not rows:
+        raise _LeftOut(device, "no work in any step")
+    numbers = [int(row.name.lstrip("#")) for row in rows]
+    places = [place for place, number in enumerate(numbers) if first <= number <= last]
+    if not places:
+        raise _LeftOut(device, f"no step {first}–{last}", (min(numbers), max(numbers)))
+    # Also what ran between them: rows tile the time, whatever their numbers.
+    return rows[min(places) : max(places) + 1]
 
 
 def _measures(
@@ -304,7 +395,19 @@ def _measures(
         range_hint=host.range_hint,
         begin_unix_s=None if unix is None else unix + begin / 1e9,
         end_unix_s=None if unix is None else unix + end / 1e9,
+        step_judged_part=_step_judged_part(rows, idle, once),
+        unknown_comm=unknown_communication(trace, events, when, begin, end),
     )
+
+
+def _step_judged_part(rows: list[TraceStep], idle: IdleTime, once: list[OnceIdle]) -> float:
+    """Part of the median step without what is not recorded, and what came once."""
+    left_out = [causes["not_recorded"] for causes in idle.by_step]
+    for event in once:
+        left_out[event.row] += event.spent
+    lengths = [row.end - row.begin for row in rows]
+    judged_lengths = [whole - part for whole, part in zip(lengths, left_out, strict=True)]
+    return median(judged_lengths) / median(lengths)
 
 
 def _bus_copies(host: _Host, events: DeviceEvents, begin: int, end: int) -> Intervals:

@@ -23,7 +23,7 @@ _MEASURES = (
 )  # fmt: skip
 """In the order of the object; what follows is the verdict, and then ``_ROWS``."""
 _ROWS = (
-    "range_hint", "at_work", "once", "steps_table", "kernels", "categories",
+    "range_hint", "at_work", "once", "steps_table", "kernels", "categories", "unknown_comm",
     "stream_waits", "syncs",
 )  # fmt: skip
 

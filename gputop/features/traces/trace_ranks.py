@@ -20,7 +20,7 @@ from gputop.diagnosis.thresholds import LATE_PCT, OFTEN
 from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import COMM, Trace, TraceError
 from gputop.features.traces.nsys import HEADER, read_nsys
-from gputop.features.traces.trace_analysis import StepChoice, analyse
+from gputop.features.traces.trace_analysis import StepChoice, full_analysis
 from gputop.features.traces.trace_report import Measures, RankReport, severity
 from gputop.system.children import pool
 from gputop.system.safe_open import open_regular
@@ -195,7 +195,7 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
     """
     try:
         trace = read_trace(path, progress)
-        gpus = analyse(trace, choice)
+        analysis = full_analysis(trace, choice)
     except TraceError as error:
         return error
     except OSError as error:
@@ -210,7 +210,9 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
     )
     doubts, damaged = trace.doubts, trace.dropped_events
     dropped = damaged + doubts.untimed + doubts.slow_copies + doubts.dropped
-    notes = (f"{damaged} damaged events were left out",) if damaged else ()
+    notes = [*analysis.notes]
+    if damaged:
+        notes.append(f"{damaged} damaged events were left out")
     report = RankReport(
         path,
         rank,
@@ -218,8 +220,8 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
         trace.world_size,
         trace.truncated,
         dropped,
-        gpus,
-        notes,
+        analysis.gpus,
+        tuple(notes),
     )
     return Rank(report, *_collectives(trace))
 

@@ -106,7 +106,8 @@ class TraceVerdict(Struct, frozen=True):
 
     ``cause`` narrows the id: ``data``, ``launch_bound``, ``host_work``, ``module_load``, ``sync_points``,
     ``allocator``, ``dependency``, ``transfer``, ``communication``; None without.
-    ``saves_pct`` is the share of a step that would go if the cause were gone, None where no share can be named.
+    ``saves_pct`` is the share of the median step that would go if the cause were gone, None where no share can be
+    named.
     """
 
     id: str
@@ -132,7 +133,10 @@ class Measures(Struct, frozen=True):
     ``other_streams_pct`` is the time in which only streams ran that are not the busiest one: what could run beside it.
     ``at_work`` is what the host did in ``host_work``. ``once`` is the part of the idle time that was not seen to come
     again, which stays in all shares and alone decides nothing. ``range_hint`` begins the names of ranges that could
-    be steps.
+    be steps. ``judged_part`` is the part (0 to 1) of the window that the shares are of: all of it, but in the verdict's
+    own measures, which leave out what is not recorded and what came once. ``step_judged_part`` is what this leaves of
+    the median step. ``unknown_comm`` is the time in which only kernels run that may communicate, with the name of the
+    largest.
     """
 
     index: int
@@ -172,6 +176,9 @@ class Measures(Struct, frozen=True):
     range_hint: str | None
     begin_unix_s: float | None
     end_unix_s: float | None
+    step_judged_part: float = 1.0
+    judged_part: float = 1.0
+    unknown_comm: Under | None = None
 
     @property
     def late_host_pct(self) -> float:

@@ -20,7 +20,8 @@ from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, OPERATOR, T
 from gputop.features.traces.device_events import DeviceEvents
 from gputop.features.traces.intervals import length, union
 
-_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_PROFILER_STEP = re.compile(r"ProfilerStep#([0-9]{1,18})$")
+"""A range with more digits is none that a profiler counted."""
 _FAMILY = re.compile(r"[^\d\[\](){}#<>=]{3,}")
 _NO_STEP = re.compile(r"ProfilerStep|nccl:|enumerate\(DataLoader\)|Optimizer\.|capture_|[a-z]+::")
 """Ranges of the frameworks themselves, which are part of a step."""

@@ -47,6 +47,7 @@ from gputop.features.traces.trace_report import (
     Measures,
     StreamWaitRow,
     TraceVerdict,
+    Under,
 )
 from gputop.model.quantity import count, pct
 
@@ -55,6 +56,7 @@ OUT_OF_THE_STEP = (
     'do it on the GPU (device="cuda") or in a DataLoader\'s workers, or prepare the next batch '
     "while the GPU computes"
 )
+NAME_IT = f"look at what the kernel is; if it moves data between GPUs: {HIDE_COMMUNICATION}"
 WITH_THE_HOST = (
     "record the host as well: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 )
@@ -66,6 +68,8 @@ MORE_STEPS = (
     "profile several steps, with profiler.step() after each one: what comes again in them is the "
     "cause"
 )
+OF_THE_REST = "of the rest"
+"""Words of a share without what is not recorded, and what came once: the tables have shares of the window."""
 MOSTLY_ONCE = 0.5
 """Where less of the window than this comes again, the window is of a start and not of work."""
 _SAME_SHAPES = (
@@ -96,8 +100,8 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     ``stacks``: the trace holds Python's functions, which slow the host.
     """
     hole = m.idle_cause_pct["not_recorded"]
-    rest = _without(m, {"not_recorded": hole}) if hole else m
-    conclusion = _with_once(rest) if m.once else _starved(rest) or _working(rest)
+    recorded = _without(m, {"not_recorded": hole}) if hole else m
+    conclusion = _with_once(m, recorded) if m.once else _starved(recorded) or _working(recorded)
     row = _ROWS[conclusion.id]
     name = conclusion.flag is not None and full_title(row.title, conclusion.flag, alarm=True)
     head = row.title.removeprefix("starved: ")
@@ -111,25 +115,28 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
         headline=f"{name or head.upper()}: {conclusion.because}",
         flag=conclusion.flag,
         cause=conclusion.cause,
-        confidence=_confidence(trace, m, stacks),
+        confidence=_confidence(trace, m, stacks, conclusion),
         evidence=conclusion.evidence,
         remedy=conclusion.remedy
         or ("" if conclusion.level in ("green", "grey", "grey-green") else row.remedy),
         notes=_notes(trace, m, conclusion, stacks),
-        saves_pct=conclusion.saves,
+        # A share of the rest of a step, told as a share of the step.
+        saves_pct=None if conclusion.saves is None else conclusion.saves * m.step_judged_part,
     )
 
 
 def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
     """The same measures without parts of the idle causes.
 
-    The parts are in percent of the window.
+    The parts are in percent of the window; the shares become shares of the rest.
     """
     left = max(1.0 - sum(parts.values()) / 100.0, 1e-9)
     causes = {
         cause: max(0.0, share - parts.get(cause, 0.0)) for cause, share in m.idle_cause_pct.items()
     }
     idle = sum(share for cause, share in causes.items() if cause != "not_recorded")
+
+    unknown = m.unknown_comm
 
     def scaled(value: float | None) -> float | None:
         return None if value is None else min(100.0, value / left)
@@ -144,13 +151,17 @@ def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
         util_pct=min(100.0, m.util_pct / left),
         sm_active_pct=scaled(m.sm_active_pct),
         sm_high_pct=scaled(m.sm_high_pct),
+        judged_part=left,
+        unknown_comm=unknown and Under(unknown.name, min(100.0, unknown.pct / left)),
     )
 
 
-def _with_once(m: Measures) -> _Conclusion:
-    """The verdict on recurring time; single events stay evidence."""
-    left = 1.0 - sum(row.pct for row in m.once) / 100.0
-    parts: dict[str, float] = {}
+def _with_once(m: Measures, recorded: Measures) -> _Conclusion:
+    """The verdict on recurring time; single events stay evidence.
+
+    ``recorded`` are the measures without what is not recorded.
+    """
+    parts: dict[str, float] = {"not_recorded": m.idle_cause_pct["not_recorded"]}
     for row in m.once:
         parts[row.cause] = parts.get(row.cause, 0.0) + row.pct
     rest = _without(m, parts)
@@ -159,9 +170,9 @@ def _with_once(m: Measures) -> _Conclusion:
     line = (
         f"once: {', '.join(f'{row.name} {_time(row.ms)} ({row.pct:.0f} %)' for row in m.once[:3])}"
     )
-    if m.share_pct["idle"] < IDLE_PCT or (
-        left > MOSTLY_ONCE and conclusion.level in ("red", "yellow")
-    ):
+    is_mostly_work = rest.judged_part > MOSTLY_ONCE * recorded.judged_part
+    is_finding = conclusion.level in ("red", "yellow")
+    if recorded.share_pct["idle"] < IDLE_PCT or (is_mostly_work and is_finding):
         return replace(conclusion, evidence=(*conclusion.evidence, f"{line}: in no share of this"))
     sentence = f"once: {longest.name} {_time(longest.ms)}, {longest.pct:.0f} % of the time"
     evidence = (line, *(f"of the rest: {words}" for words in conclusion.evidence[:1]))
@@ -209,7 +220,9 @@ def _starved(m: Measures) -> _Conclusion | None:
             f"GPU idle {idle:.0f} %, copies between host and GPU with no kernel beside them "
             f"{m.bus_exposed_pct:.0f} %"
         )
-        because = f"{m.bus_exposed_pct:.0f} % of the time the GPU only copies to or from the host"
+        because = (
+            f"{m.bus_exposed_pct:.0f} % {_time_word(m)} the GPU only copies to or from the host"
+        )
         return _Conclusion(
             "pcie_transfer",
             "yellow",
@@ -244,7 +257,7 @@ def _starved(m: Measures) -> _Conclusion | None:
         return _Conclusion(
             "small_kernels", level, because, (line,), LARGER_WORK, None, causes["kernel_gap"]
         )
-    because = f"the GPU is idle {idle:.0f} % of the time, and the trace does not say why"
+    because = f"the GPU is idle {idle:.0f} % {_time_word(m)}, and the trace does not say why"
     remedy = WITH_THE_HOST if m.queue_empty_pct is None else _ROWS["starved_unattributed"].remedy
     return _Conclusion("starved_unattributed", level, because, (line,), remedy)
 
@@ -275,7 +288,20 @@ def _wait_words(row: StreamWaitRow) -> str:
 
 
 def _unit(m: Measures) -> str:
+    """Words behind a share of the steps."""
+    if _time_word(m) == OF_THE_REST:
+        return OF_THE_REST
     return "of each step" if m.named_steps else "of the time"
+
+
+def _time_word(m: Measures) -> str:
+    """Words behind a share of the time; it is a share of the rest where some is left out."""
+    return OF_THE_REST if m.judged_part <= 1.0 - SOME_HOLE / 100.0 else "of the time"
+
+
+def _rest_first(m: Measures) -> str:
+    """Words before shares of the rest."""
+    return f"{OF_THE_REST}: " if _time_word(m) == OF_THE_REST else ""
 
 
 def _data(m: Measures, idle: float, level: Level) -> _Conclusion:
@@ -361,7 +387,7 @@ def _working(m: Measures) -> _Conclusion:
     """The verdict on a GPU that is hardly ever idle."""
     comm = m.share_pct["comm_exposed"]
     if comm >= EXPOSED_COMM:
-        because = f"{comm:.0f} % of the time the GPU only communicates"
+        because = f"{comm:.0f} % {_time_word(m)} the GPU only communicates"
         line = _comm_line(m)
         return _Conclusion(
             "communication",
@@ -373,6 +399,9 @@ def _working(m: Measures) -> _Conclusion:
             comm,
             _flag(m),
         )
+    unknown = m.unknown_comm
+    if unknown is not None and comm + unknown.pct >= EXPOSED_COMM:
+        return _perhaps_communication(m, unknown)
     flag = _flag(m)
     if flag is not None:
         return _low_activity(m, flag)
@@ -386,13 +415,34 @@ def _working(m: Measures) -> _Conclusion:
         if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct >= HEALTHY_SM and not in_fp32:
             return _Conclusion("healthy", "green", "nothing to object to", (f"healthy: {line}",))
         if m.util_pct >= WORKING_UTIL:
-            return _Conclusion("working", "green", f"{line}", (line,))
+            return _Conclusion("working", "green", f"{_rest_first(m)}{line}", (line,))
     line += "" if m.sm_high_pct is None else f", SM ≤ {pct(m.sm_high_pct)} from launch grids"
     if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct is None:
         return _Conclusion(
             "no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,)
         )
     return _largest_loss(m, line)
+
+
+def _perhaps_communication(m: Measures, unknown: Under) -> _Conclusion:
+    """The verdict where a kernel without a known name may be waiting for other ranks."""
+    because = (
+        f"{unknown.pct:.0f} % {_time_word(m)} only {unknown.name} runs: unknown, perhaps "
+        "communication"
+    )
+    line = (
+        "it runs for 1 ms and more on a stream of its own and few multiprocessors, in a job of "
+        "several ranks"
+    )
+    return _Conclusion(
+        "communication",
+        "yellow",
+        because,
+        (line,),
+        NAME_IT,
+        "communication",
+        unknown.pct,
+    )
 
 
 def _comm_line(m: Measures) -> str:
@@ -417,7 +467,10 @@ def _largest_loss(m: Measures, line: str) -> _Conclusion:
         "idle": shares["idle"],
     }
     largest, loss = max(losses.items(), key=lambda part: part[1])
-    sentence = f"{compute:.0f} % compute; the largest loss is {_LOSS_WORDS[largest]}, {loss:.0f} %"
+    sentence = (
+        f"{_rest_first(m)}{compute:.0f} % compute; the largest loss is {_LOSS_WORDS[largest]}, "
+        f"{loss:.0f} %"
+    )
     if loss < LEAST_LOSS:
         return _Conclusion(
             "no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,)
@@ -464,7 +517,7 @@ def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
     ) or is_launch_bound(m)
     if small and m.median_kernel_us is not None:
         line += f"; half of the kernels' time is in kernels under {m.median_kernel_us:.0f} µs"
-    because = f"util {m.util_pct:.0f} %, but {'' if measured else 'at most '}"
+    because = f"{_rest_first(m)}util {m.util_pct:.0f} %, but {'' if measured else 'at most '}"
     because += f"{(m.sm_active_pct if measured else m.sm_high_pct) or 0.0:.0f} % of the chip works"
     level: Level = "yellow" if flag == "B" else "red"
     return _Conclusion(
@@ -482,12 +535,18 @@ def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
 _CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 
-def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
+def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion) -> Confidence:
     """Confidence of the verdict.
 
-    Doubtful times and warnings of the profiler lower it by one.
+    Doubtful times and warnings of the profiler lower it by one. It is low where kernels that may communicate decide,
+    or would take back that nothing is wrong.
     """
     idle = m.share_pct["idle"]
+    if conclusion.remedy == NAME_IT:
+        return "low"
+    is_clean = conclusion.level not in ("red", "yellow")
+    if is_clean and _is_unknown_noted(m):
+        return "low"
     if trace.truncated or (idle >= IDLE_PCT and m.idle_cause_pct["unknown"] >= idle / 2.0):
         return "low"
     doubtful = bool(trace.doubts.notes() or trace.warnings)
@@ -520,12 +579,21 @@ def _other_costs(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, s
         fp32 >= FP32_SHARE and (m.compute_major or 0) >= TENSOR_CORES_SINCE,
         f"no tensor cores: {fp32:.0f} % of the compute time is in FP32 matrix products → {USE_TENSOR_CORES}",
     )
+    unknown = m.unknown_comm
+    if unknown is not None and conclusion.remedy != NAME_IT:
+        words = f"only {unknown.name} runs {unknown.pct:.0f} % of the time: unknown, perhaps"
+        yield _is_unknown_noted(m), f"{words} communication → {NAME_IT}"
     flag = _flag(m)
     yield flag is not None and conclusion.flag is None, f"busy but not working ({flag})"
     yield (
         conclusion.remedy != WARM_UP and loading >= SOME_COMM,
         f"kernels' modules are loaded: {loading:.0f} % → {WARM_UP}",
     )
+
+
+def _is_unknown_noted(m: Measures) -> bool:
+    """Whether kernels that may communicate run alone for a time that is worth a note."""
+    return m.unknown_comm is not None and m.unknown_comm.pct >= SOME_COMM
 
 
 _STEP_CALL = "call profiler.step() after each one to see them"

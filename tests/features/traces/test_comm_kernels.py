@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputop.features.traces.comm_kernels import is_communication
+from tests.features.traces.conftest import Judge
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import TraceMaker, written
 
@@ -75,3 +76,64 @@ def test_exposed_all_to_all_is_communication_whatever_the_library(
     path = str(written(tmp_path / "t.json", one_beside_compute(kernel).document()))
     status, text = trace_said(capsys, path)
     assert status == 1 and "COMMUNICATION: 50 % of the time the GPU only communicates" in text
+
+
+RANKS = {"distributedInfo": {"rank": 0, "world_size": 8}}
+
+
+def test_a_long_kernel_on_a_stream_of_its_own_in_a_job_of_ranks_is_perhaps_communication(
+    judge: Judge,
+) -> None:
+    report = judge(one_beside_compute("dispatchKernel", blocks=0.15).document(**RANKS))
+    said = report.verdict
+    assert (said.id, said.level, said.confidence) == ("communication", "yellow", "low")
+    assert "only dispatchKernel runs: unknown, perhaps communication" in said.headline
+    assert report.measures.unknown_comm is not None
+
+
+def test_an_unknown_kernel_that_is_alone_on_its_gpu_is_perhaps_communication_too(
+    judge: Judge,
+) -> None:
+    maker = TraceMaker()
+    for _ in maker.steps(20):
+        maker.launch(name="ring_exchange_v3", length=1200, blocks=0.15)
+        maker.t = maker.free - 50
+    said = judge(maker.document(**RANKS)).verdict
+    assert (said.id, said.level, said.confidence) == ("communication", "yellow", "low")
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "blocks", "length", "stream"),
+    [
+        ("dispatchKernel", 1, 0.15, 1000, 27),
+        ("dispatchKernel", 8, 0.9, 1000, 27),
+        ("dispatchKernel", 8, 0.15, 900, 27),
+        ("dispatchKernel", 8, 0.15, 1000, 7),
+        ("ampere_sgemm_32x32_tn", 8, 0.15, 1000, 27),
+    ],
+    ids=["one rank", "most of the chip", "short", "the stream of the others", "a product"],
+)
+def test_other_kernels_without_a_known_name_compute(
+    name: str, world: int, blocks: float, length: int, stream: int, judge: Judge
+) -> None:
+    made = one_beside_compute(name, blocks=blocks, length=length, stream=stream)
+    report = judge(made.document(distributedInfo={"rank": 0, "world_size": world}))
+    assert report.measures.unknown_comm is None and report.verdict.id != "communication"
+
+
+@pytest.mark.parametrize(("hidden_us", "is_doubted"), [(0, True), (900, False)])
+def test_a_smaller_part_of_unknown_kernels_takes_the_confidence_from_a_clean_bill(
+    hidden_us: int, is_doubted: bool, judge: Judge
+) -> None:
+    maker = TraceMaker()
+    for step in maker.steps(20):
+        for _ in range(70):
+            maker.launch(length=100)
+        begin = maker.free - hidden_us
+        maker.work("ring_exchange_v3", begin, 1200, 9_000_000 + step, stream=27, blocks=0.15)
+        maker.free = begin + 1200
+        maker.t = maker.free - 50
+    said = judge(maker.document(**RANKS)).verdict
+    assert said.id == "no_bottleneck_seen"
+    assert (said.confidence == "low") is is_doubted
+    assert any("only ring_exchange_v3 runs" in note for note in said.notes) is is_doubted

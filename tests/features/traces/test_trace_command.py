@@ -273,3 +273,72 @@ def test_redaction_leaves_no_path_and_changes_nothing_else(
         both.pop("files")
         both["ranks"][0].pop("file")
     assert redacted == data
+
+
+def two_gpus(outside_us: int = 5000) -> dict[str, Any]:
+    """A trace in which GPU 0 works in steps, and GPU 1 only before them."""
+    loop, before = TraceMaker(), TraceMaker(device=1)
+    before.t = 100
+    for _ in range(3):
+        before.launch(length=outside_us)
+    for _ in loop.steps(6):
+        for _ in range(10):
+            loop.launch(length=100)
+        loop.wait()
+    document = loop.document()
+    document["traceEvents"] += before.events
+    return document
+
+
+def test_steps_are_chosen_on_the_gpus_that_have_them_and_the_others_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path / "t.json", two_gpus()))
+    status, text = trace_said(capsys, path, "--steps", "2-3", "--json")
+    (rank,) = json.loads(text)["ranks"]
+    assert status == 0 and [gpu["index"] for gpu in rank["gpus"]] == [0]
+    assert rank["notes"] == ["GPU 1 is left out: no work in any step"]
+    status, text = trace_said(capsys, path, "--steps", "12-13")
+    assert status == 2 and "no step 12–13: it has 0–5" in text
+
+
+@pytest.mark.parametrize(
+    ("kernels", "length_us", "pause_us", "words"),
+    [
+        (1, 0.02, 0, "1 kernel, 0.02 µs of work in 0.02 µs"),
+        (3, 4, 13, "3 kernels, 12 µs of work in 38 µs"),
+        (3, 100, 5000, "3 kernels, 300 µs of work in 10.3 ms"),
+        (1000, 1, 0, "1000 kernels, 1 ms of work in 1 ms"),
+        (40, 2, 2000, "40 kernels, 80 µs of work in 78.1 ms"),
+        (3, 5000, 20, None),
+        (25, 100, 0, None),
+    ],
+)
+def test_too_little_work_of_a_gpu_is_not_judged(
+    kernels: int,
+    length_us: float,
+    pause_us: int,
+    words: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    maker = TraceMaker()
+    begin = 1000.0
+    for number in range(kernels):
+        maker.work("gemm_kernel", begin, length_us, number + 1)  # type: ignore[arg-type]
+        begin += length_us + pause_us
+    status, text = trace_said(capsys, str(written(tmp_path / "t.json", maker.document())))
+    if words is None:
+        assert status != 2
+    else:
+        assert status == 2 and f"too little GPU work to judge: {words}" in text
+
+
+def test_a_gpu_that_did_too_little_is_left_out_and_the_others_are_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = two_gpus(outside_us=100)
+    path = str(written(tmp_path / "t.json", document))
+    _, text = trace_said(capsys, path)
+    words = "GPU 1 is left out: too little GPU work to judge: 3 kernels, 300 µs of work in 300 µs"
+    assert f"note: {words}" in " ".join(text.split())

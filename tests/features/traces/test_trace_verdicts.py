@@ -13,7 +13,7 @@ from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
 from tests.features.traces.conftest import Judge
 from tests.support.scenes import Watch, gpu, snap, train, workers
-from tests.support.synthetic_trace import CAUSES, planted
+from tests.support.synthetic_trace import CAUSES, TraceMaker, planted
 
 LOW = {"tensor_active_pct": 1.0}
 RECORDED: dict[str, tuple[GpuSample, Sequence[ProcessSample], str]] = {
@@ -121,3 +121,58 @@ def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_f
         if event.get("cat") == "kernel":
             event["name"] = "ampere_sgemm_128x64_tn"
     assert judge(document).verdict.id == "working"
+
+
+COPY = "Memcpy HtoD (Pinned -> Device)"
+
+
+def copying(maker: TraceMaker, times: int) -> None:
+    """Copies of 300 µs and kernels of 200 µs in turn, all launched ahead."""
+    maker.free = max(maker.free, maker.t + 20)
+    for _ in range(times):
+        maker.launch(COPY, 300, cat="gpu_memcpy", bytes=6_000_000)
+        maker.launch("gemm_kernel", 200)
+
+
+def test_the_best_case_takes_a_share_of_the_rest_from_what_an_event_left_of_the_window(
+    judge: Judge,
+) -> None:
+    """5 ms of which 3 are copies, and a wait of 4 ms that came once: 6 of 9 ms can be reached."""
+    maker = TraceMaker()
+    copying(maker, 5)
+    maker.free += 4000
+    copying(maker, 5)
+    report = judge(maker)
+    assert report.measures.window_ms == pytest.approx(9.0, abs=0.05)
+    assert report.best_case_step_ms == pytest.approx(6.0, abs=0.05)
+    assert report.gain_pct == pytest.approx(33.3, abs=0.5)
+    assert "60 % of the rest the GPU only copies" in report.verdict.headline
+
+
+def test_an_event_in_one_step_takes_nothing_from_the_best_case_of_the_typical_one(
+    judge: Judge,
+) -> None:
+    maker = TraceMaker()
+    for step in maker.steps(8, ahead=100):
+        if step == 4:
+            maker.free += 10_000
+        copying(maker, 10)
+    report = judge(maker)
+    assert report.measures.once
+    assert report.measures.step_median_ms == pytest.approx(5.0, abs=0.1)
+    assert report.best_case_step_ms == pytest.approx(2.0, abs=0.1)
+
+
+def test_the_best_case_counts_on_nothing_that_is_not_recorded(judge: Judge) -> None:
+    """Half of the window has no kernels in the file; of the other half 60 % are copies."""
+    maker = TraceMaker()
+    copying(maker, 20)
+    events = maker.document()
+    work = [e for e in events["traceEvents"] if e["cat"] in ("kernel", "gpu_memcpy")]
+    lost = {id(event) for event in work[10:30]}
+    events["traceEvents"] = [e for e in events["traceEvents"] if id(e) not in lost]
+    report = judge(events)
+    m = report.measures
+    assert m.idle_cause_pct["not_recorded"] == pytest.approx(50.0, abs=0.5)
+    assert report.best_case_step_ms == pytest.approx(0.7 * m.window_ms, rel=0.01)
+    assert "60 % of the rest" in report.verdict.headline
