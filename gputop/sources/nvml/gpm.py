@@ -50,6 +50,15 @@ METRICS: dict[int, tuple[str, float]] = {
     61: ("nvlink_tx_bytes_per_s", MIB),
 }
 """GPM metric id → catalogue key and the factor to its unit (nvml.h, nvmlGpmMetricId_t)."""
+REFUSED_CODES = frozenset(
+    {
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NOT_FOUND,
+    }
+)
+"""What a driver may answer to a call that names an id of a newer list than its own: nvml.h grew, id 8 came later."""
+UNKNOWN_ID = "this driver does not know this counter"
 
 
 class Gpm:
@@ -75,6 +84,9 @@ class Gpm:
         self._last: MeasuredActivity | None = None
         self._pair: Any = None
         self._metrics: list[tuple[Any, str, float]] = []
+        self._unknown: dict[str, str] = {}
+        """Reasons of the metrics that this driver refuses."""
+        self._has_tried_each = False
 
     def read(self, now: float) -> MeasuredActivity | Waiting:
         """Return the means since the sample before.
@@ -129,14 +141,57 @@ class Gpm:
             raise SmReadFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:
             self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
+        if self._pair is None:
+            self._ask_for(tuple(METRICS))
+        self._supported = True
+
+    def _ask_for(self, ids: tuple[int, ...]) -> None:
+        """Fill in the structure of the question."""
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
         pair.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        pair.numMetrics = len(METRICS)
+        pair.numMetrics = len(ids)
         self._metrics = []
-        for slot, metric in enumerate(METRICS):
+        for slot, metric in enumerate(ids):
             pair.metrics[slot].metricId = metric
             self._metrics.append((pair.metrics[slot], *METRICS[metric]))
-        self._supported = True
+
+    def _compute(self) -> None:
+        """Compute the metrics between the two samples.
+
+        A driver that refuses an id that it does not know is asked for each one alone, once, and then without those
+        that it refused. Raises NVMLError.
+        """
+        try:
+            self._ask_pair()
+            return
+        except pynvml.NVMLError as error:
+            if error.value not in REFUSED_CODES or self._has_tried_each:
+                raise
+            self._has_tried_each = True
+            known = tuple(metric for metric in METRICS if self._knows(metric))
+            if not known:
+                self._ask_for(tuple(METRICS))
+                raise
+        unknown = [METRICS[metric][0] for metric in METRICS if metric not in known]
+        self._unknown = dict.fromkeys(unknown, UNKNOWN_ID)
+        self._ask_for(known)
+        self._ask_pair()
+
+    def _knows(self, metric: int) -> bool:
+        """Whether the driver answers a question for this metric alone."""
+        self._ask_for((metric,))
+        try:
+            self._ask_pair()
+        except pynvml.NVMLError as error:
+            if error.value not in REFUSED_CODES:
+                raise
+            return False
+        return True
+
+    def _ask_pair(self) -> None:
+        """Ask about the two samples. Raises NVMLError."""
+        self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
+        self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
 
     def _measure(self, now: float) -> MeasuredActivity | Waiting:
         if self._first_at is not None and len(self._samples) < 2:
@@ -150,10 +205,9 @@ class Gpm:
         self._samples.reverse()
         if before is None or now - before > self._oldest_s:
             return COLLECTING
-        self._pair.sample1, self._pair.sample2 = self._samples[1], self._samples[0]
-        self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
+        self._compute()
         values: dict[str, float] = {}
-        missing: dict[str, str] = {}
+        missing = self._unknown.copy()
         for metric, key, factor in self._metrics:
             value, status = metric.value, metric.nvmlReturn
             if status != pynvml.NVML_SUCCESS:

@@ -33,6 +33,8 @@ class Driver:
     held: list[object] = field(default_factory=list)
     taken: list[tuple[Any, ...]] = field(default_factory=list)
     pairs: int = 0
+    refused: set[int] = field(default_factory=set)
+    refusal: int = pynvml.NVML_ERROR_INVALID_ARGUMENT
 
     def alloc(self) -> Any:
         sample = pynvml.c_nvmlGpmSample_t()
@@ -46,6 +48,8 @@ class Driver:
 
     def compute(self, pair: Any) -> None:
         self.pairs += 1
+        if self.refused & {pair.metrics[slot].metricId for slot in range(pair.numMetrics)}:
+            raise pynvml.NVMLError(self.refusal)
         for slot in range(pair.numMetrics):
             metric = pair.metrics[slot]
             metric.value = self.metrics.get(metric.metricId, 1.0)
@@ -184,7 +188,7 @@ def standing_chain(driver: Driver) -> FallbackChain:
     return chain
 
 
-def test_three_bad_ticks_lead_down_and_a_minute_later_up_again(driver: Driver) -> None:
+def test_three_bad_ticks_lead_down_and_two_seconds_later_up_again(driver: Driver) -> None:
     chain = standing_chain(driver)
     driver.error = pynvml.NVML_ERROR_TIMEOUT
     assert [chain.read(float(t)).source for t in (0, 1, 2, 3)] == ["gpm", "gpm", None, None]
@@ -194,11 +198,11 @@ def test_three_bad_ticks_lead_down_and_a_minute_later_up_again(driver: Driver) -
     )
     driver.error = None
     taken = len(driver.taken)
-    assert chain.read(61.9).source is None
+    assert chain.read(3.9).source is None
     assert len(driver.taken) == taken
-    assert chain.read(62.1).source is None
+    assert chain.read(4.1).source is None
     assert len(driver.taken) == taken + 1
-    assert measured(chain.read(63.1).activity).values["sm_active_pct"] == 1.0
+    assert measured(chain.read(5.1).activity).values["sm_active_pct"] == 1.0
 
 
 def test_the_bound_is_what_utilisation_proves() -> None:
@@ -224,3 +228,32 @@ def test_a_driver_that_wants_another_structure_says_nothing_about_the_gpu_and_is
     monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", asked)
     chain.read(70.0)
     assert chain.read(71.0).source == "gpm"
+
+
+@pytest.mark.parametrize("refused", [{8}, {8, 60, 61}])
+@pytest.mark.parametrize(
+    "code", [pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED]
+)
+def test_a_driver_that_refuses_an_id_is_asked_again_without_it(
+    driver: Driver, refused: set[int], code: int
+) -> None:
+    driver.refused, driver.refusal = refused, code
+    reader = gpm()
+    reader.read(0.0)
+    first = measured(reader.read(1.0))
+    assert first.values["sm_active_pct"] == 1.0
+    assert set(first.missing) == {METRICS[metric][0] for metric in refused}
+    assert set(first.missing.values()) == {"this driver does not know this counter"}
+    asked = driver.pairs
+    assert measured(reader.read(2.0)).missing == first.missing
+    assert driver.pairs == asked + 1
+
+
+def test_a_driver_that_refuses_every_id_is_asked_for_each_of_them_once(driver: Driver) -> None:
+    driver.refused = set(METRICS)
+    reader = gpm()
+    for now in (0.0, 2.0):
+        reader.read(now)
+        with pytest.raises(SmReadFailed, match="not supported"):
+            reader.read(now + 1.0)
+    assert driver.pairs == 1 + len(METRICS) + 1
