@@ -1,7 +1,7 @@
 """Chooses the best working source of SM activity for one GPU.
 
 A source has measured, is collecting, or has failed with a reason. The chain goes one source down after three failures
-and tries the upper one again after a minute, while the lower one goes on. It never blends two sources.
+and tries the upper one again, soon and then each minute, while the lower one goes on. It never blends two sources.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.sm import LackKind, SmLack, SmSource
 
 BAD_TICKS = 3
-PROBE_AGAIN_S = 60.0
+FIRST_PROBE_S, PROBE_AGAIN_S = 2.0, 60.0
+"""How soon a source that failed is tried again: soon after its first failures, then ever more seldom."""
+PROBE_TIMES = 4.0
+"""How much longer each further failure in a row is waited for than the one before [judged]."""
 
 
 class MeasuredActivity(Struct, frozen=True):
@@ -126,6 +129,7 @@ class _Step(Struct):
     """Whether it has failed since its last value: if so, it is not waited for while it collects."""
     bad: int = 0
     retry_at: float = -inf
+    probe_s: float = FIRST_PROBE_S
     reason: str = ""
     fix: str = ""
     kind: LackKind | None = None
@@ -169,6 +173,7 @@ class FallbackChain:
                 )
             if isinstance(got, MeasuredActivity):
                 step.in_use, step.failed, step.bad = True, False, 0
+                step.probe_s = FIRST_PROBE_S
                 step.reason, step.fix, step.kind = (
                     got.missing.get("sm_active_pct", ""),
                     got.fix,
@@ -248,7 +253,8 @@ class FallbackChain:
         step.bad += 1
         if step.bad < BAD_TICKS:
             return not step.in_use
-        step.bad, step.retry_at = 0, now + PROBE_AGAIN_S
+        step.bad, step.retry_at = 0, now + step.probe_s
+        step.probe_s = min(PROBE_AGAIN_S, PROBE_TIMES * step.probe_s)
         return True
 
     def _lack(self) -> SmLack:

@@ -157,6 +157,7 @@ class GpuProcesses:
             if error.value in _NONE_NOW:
                 return NO_SAMPLES
             return self._handle.refused(name, error.value, now)
+        self._handle.note_answer(name)
         newest: dict[int, tuple[int, int]] = {}
         for sample in samples:
             pid, when, share = sample.pid, sample.timeStamp, sample.smUtil

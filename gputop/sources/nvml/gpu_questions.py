@@ -34,6 +34,11 @@ class Question(Struct, frozen=True):
     convert: Callable[[Any], tuple[Any, ...]] = _as_is
     core: bool = False
 
+    @property
+    def handle_key(self) -> object:
+        """Return the name under which a handle remembers a refusal."""
+        return self.names[0], self.arguments
+
     def ask_into(self, handle: Handle, into: MetricAnswers, now: float) -> bool:
         """Ask and keep the answer; False without one. Raises LostGpu."""
         answer = handle.ask(self.names, self.arguments, now, self.core)
@@ -153,29 +158,35 @@ def ask_memory_into(handle: Handle, into: MetricAnswers, now: float) -> bool:
 class Seldom:
     """One GPU's answers that need not be new in each sample."""
 
-    __slots__ = ("_fixed", "_fixed_due_at", "answers", "due_at")
+    __slots__ = ("_all_due_at", "_fixed_due_at", "answers", "due_at")
 
     def __init__(self) -> None:
         self.answers = MetricAnswers()
         self.due_at = float("-inf")
         """When it is worth asking again, monotonic s."""
-        self._fixed = MetricAnswers()
+        self._all_due_at = float("-inf")
         self._fixed_due_at = float("-inf")
 
     def ask(self, handle: Handle, now: float, turn: int) -> None:
         """Ask all that is due.
 
-        GPUs take turns, so that their slow questions do not all fall into one tick. Raises LostGpu.
+        GPUs take turns, so that their slow questions do not all fall into one tick. Questions that failed, and that
+        may be answered now, are asked in between. Raises LostGpu.
         """
-        fresh = MetricAnswers()
-        if now >= self._fixed_due_at:
-            self._fixed = MetricAnswers()
-            for question in FIXED:
-                question.ask_into(handle, self._fixed, now)
-            self._fixed_due_at = now + FIXED_S
-        for question in SELDOM:
-            question.ask_into(handle, fresh, now)
-        fresh.values.update(self._fixed.values)
-        fresh.missing.update(self._fixed.missing)
-        self.answers = fresh
-        self.due_at = now + SELDOM_S * (0.8 + 0.05 * (turn % 8))
+        if now >= self._all_due_at:
+            due = SELDOM
+            self._all_due_at = now + SELDOM_S * (0.8 + 0.05 * (turn % 8))
+            if now >= self._fixed_due_at:
+                due = FIXED + SELDOM
+                self._fixed_due_at = now + FIXED_S
+        else:
+            due = tuple(
+                question
+                for question in FIXED + SELDOM
+                if handle.retry_at(question.handle_key) <= now
+            )
+        self.answers = self.answers.without(key for question in due for key in question.keys)
+        for question in due:
+            question.ask_into(handle, self.answers, now)
+        retry_at = min(handle.retry_at(question.handle_key) for question in FIXED + SELDOM)
+        self.due_at = min(self._all_due_at, retry_at)

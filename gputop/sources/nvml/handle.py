@@ -17,7 +17,11 @@ from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.sources.nvml.nvml_errors import FAILED_CODES, LOST_CODES, NEVER_CODES, reason
 
 RETRY_S = 60.0
-"""How long a refusal that may end (no permission, a time-out, an unknown error) is remembered."""
+"""How long a refusal that may end (no permission, an unknown error) is remembered at most."""
+FIRST_RETRY_S = 0.9
+"""How soon a question that failed is asked again: at the next of ticks that are a second apart."""
+RETRY_TIMES = 4.0
+"""How much longer each further failure in a row is remembered than the one before [judged]."""
 LOST_ROUNDS = 2
 """Rounds in which no question that every working GPU answers was answered, until the GPU counts as lost: a driver may
 fail once."""
@@ -44,8 +48,8 @@ class Handle:
     """
 
     __slots__ = (
-        "_bad_rounds", "_failed_once", "_is_answered", "_refused", "_why_unanswered", "call", "call_since",
-        "knows_memory_v2", "raw",
+        "_answered", "_bad_rounds", "_failed_once", "_is_answered", "_refused", "_retry_s", "_why_unanswered", "call",
+        "call_since", "knows_memory_v2", "raw",
     )  # fmt: skip
 
     def __init__(self, raw: Any) -> None:
@@ -59,6 +63,10 @@ class Handle:
         self._why_unanswered: str | None = None
         self._failed_once: set[object] = set()
         self._refused: dict[object, tuple[str, float]] = {}
+        self._retry_s: dict[object, float] = {}
+        """How long the newest refusal of each failing question is remembered."""
+        self._answered: set[object] = set()
+        """Questions that had an answer since the GPU was found: this GPU can answer them."""
 
     def refusal(self, key: object, now: float) -> str | None:
         """Return why a question is not worth asking now, or None."""
@@ -70,10 +78,20 @@ class Handle:
         del self._refused[key]
         return None
 
+    def retry_at(self, key: object) -> float:
+        """Return when a failed question may be asked again, monotonic s.
+
+        Infinity for one that did not fail, or whose answer will stay the same.
+        """
+        refused = self._refused.get(key)
+        return inf if refused is None else refused[1]
+
     def forget(self) -> None:
         """Ask everything again after the GPU was lost and found."""
         self._refused.clear()
         self._failed_once.clear()
+        self._retry_s.clear()
+        self._answered.clear()
 
     def end_round(self) -> None:
         """End a round of ``core`` questions.
@@ -138,27 +156,37 @@ class Handle:
             if core:
                 self._is_answered = True
                 self._failed_once.discard(key)
+            self.note_answer(key)
             return answer
         return self.refused(key, code, now, core=core)
 
     def refused(self, key: object, code: int, now: float, *, core: bool = False) -> str:
         """Return the reason of a refusal and remember it.
 
-        It is remembered for as long as asking again is pointless. Raises LostGpu.
+        It is remembered for as long as asking again is pointless: a failure that may end for a moment, then longer.
+        "Not supported" is for ever, unless the question was answered before. Raises LostGpu.
         """
         why = reason(code)
         if code in LOST_CODES:
             raise LostGpu(why)
         if core and code in FAILED_CODES:
             self._why_unanswered = why
-        if code in NEVER_CODES:
+        if code in NEVER_CODES and key not in self._answered:
             self._refused[key] = (why, inf)
         elif core and key not in self._failed_once:
             # It may be a slip: what every picture needs is asked again at once.
             self._failed_once.add(key)
         else:
-            self._refused[key] = (why, now + RETRY_S)
+            retry_s = self._retry_s.get(key, FIRST_RETRY_S)
+            self._refused[key] = (why, now + retry_s)
+            self._retry_s[key] = min(RETRY_S, RETRY_TIMES * retry_s)
         return why
+
+    def note_answer(self, key: object) -> None:
+        """Remember that a question was answered."""
+        self._answered.add(key)
+        if self._retry_s:
+            self._retry_s.pop(key, None)
 
     def text(self, name: str) -> str | None:
         """Return a printable text fact, or None."""
@@ -205,3 +233,12 @@ class MetricAnswers:
         """Set the reason why these keys have no value."""
         for key in keys:
             self.missing[key] = why
+
+    def without(self, keys: Iterable[str]) -> MetricAnswers:
+        """Return a copy that lacks these keys."""
+        copy = MetricAnswers()
+        copy.values, copy.missing = self.values.copy(), self.missing.copy()
+        for key in keys:
+            copy.values.pop(key, None)
+            copy.missing.pop(key, None)
+        return copy

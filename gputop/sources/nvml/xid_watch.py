@@ -9,8 +9,8 @@ from typing import Any
 import pynvml
 
 from gputop.model.clean_text import clean_text
-from gputop.sources.nvml.handle import RETRY_S, Handle
-from gputop.sources.nvml.nvml_errors import reason
+from gputop.sources.nvml.handle import FIRST_RETRY_S, RETRY_S, RETRY_TIMES, Handle
+from gputop.sources.nvml.nvml_errors import LOST_CODES, NEVER_CODES, reason
 
 MOST_EVENTS_A_POLL = 32
 NONE_SEEN = "none seen while watching"
@@ -31,9 +31,10 @@ class XidWatch:
         self._dead: str | None = "not watched yet"
         self._gpus: tuple[tuple[str, Any], ...] = ()
         self._retry_at = inf
+        self._retry_s = FIRST_RETRY_S
 
-    def open(self, gpus: Iterable[tuple[str, Any]]) -> None:
-        """Watch these GPUs (UUID, handle).
+    def open(self, gpus: Iterable[tuple[str, Any]], now: float) -> None:
+        """Watch these GPUs (UUID, handle) from monotonic time ``now`` on.
 
         Never raises: a refusal becomes the reason of ``state``.
         """
@@ -43,8 +44,11 @@ class XidWatch:
             self._set = self.handle.run_bare("nvmlEventSetCreate")
         except pynvml.NVMLError as error:
             self._dead, self._retry_at = reason(error.value), inf
+            if error.value not in NEVER_CODES:
+                self._retry_later(now)
             return
         self._dead = None
+        may_end = False
         for uuid, raw in self._gpus:
             try:
                 self.handle.run_bare(
@@ -52,6 +56,9 @@ class XidWatch:
                 )
             except pynvml.NVMLError as error:
                 self._why[uuid] = reason(error.value)
+                may_end = may_end or error.value not in NEVER_CODES | LOST_CODES
+        if may_end:
+            self._retry_later(now)
 
     def poll(self, now: float) -> list[tuple[str, int]]:
         """Return (UUID, Xid) since the last poll, at most 32.
@@ -61,7 +68,7 @@ class XidWatch:
         xids: list[tuple[str, int]] = []
         if now >= self._retry_at:
             self.close()
-            self.open(self._gpus)
+            self.open(self._gpus, now)
         if self._dead is not None:
             return xids
         for _ in range(MOST_EVENTS_A_POLL):
@@ -72,14 +79,22 @@ class XidWatch:
                 ).strip()
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                    if not self._why:
+                        self._retry_s = FIRST_RETRY_S
                     break
                 # A lost GPU makes the whole set fail: a new set, which that GPU no longer enters, serves the others.
-                self._dead, self._retry_at = reason(error.value), now + RETRY_S
+                self._dead = reason(error.value)
+                self._retry_later(now)
                 break
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._last[uuid] = int(event.eventData)
                 xids.append((uuid, int(event.eventData)))
         return xids
+
+    def _retry_later(self, now: float) -> None:
+        """Open the set again after a while that grows with each failure."""
+        self._retry_at = now + self._retry_s
+        self._retry_s = min(RETRY_S, RETRY_TIMES * self._retry_s)
 
     def state(self, uuid: str) -> int | str:
         """Return the last Xid of a GPU, or why there is none."""

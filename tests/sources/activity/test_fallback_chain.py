@@ -16,7 +16,8 @@ from gputop.output.snapshot_text import once_rows
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.sources.activity.fallback_chain import (
-    PROBE_AGAIN_S,
+    FIRST_PROBE_S,
+    PROBE_TIMES,
     ChainState,
     FallbackChain,
     MeasuredActivity,
@@ -88,7 +89,7 @@ def test_from_one_source_to_the_next_is_one_step_although_the_next_must_first_be
 
 
 def test_the_source_below_goes_on_while_the_one_above_is_tried_again() -> None:
-    """GPM needs two samples before it has a value again: no hole and no switch to and fro each minute."""
+    """GPM needs two samples before it has a value again: no hole and no switch to and fro each time."""
     failed = SmReadFailed("GPM: timed out")
     above = SmReader(
         "gpm", sm(1.0), failed, failed, failed, COLLECTING, failed, failed, COLLECTING, sm(2.0)
@@ -98,10 +99,10 @@ def test_the_source_below_goes_on_while_the_one_above_is_tried_again() -> None:
         ("gpm", 1.0), ("gpm", None), ("gpm", None), ("dcgm-exporter", 5.0), ("dcgm-exporter", 5.0),
     ]  # fmt: skip
     assert len(above.asked) == 4
-    first = 3 + PROBE_AGAIN_S
+    first = 3 + FIRST_PROBE_S
     assert seen(chain, first, first + 1, first + 2, first + 3) == [("dcgm-exporter", 5.0)] * 4
     assert len(above.asked) == 7
-    second = first + 2 + PROBE_AGAIN_S
+    second = first + 2 + PROBE_TIMES * FIRST_PROBE_S
     assert seen(chain, second, second + 1) == [("dcgm-exporter", 5.0), ("gpm", 2.0)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from gputop.sources.nvml import gpu_questions
 from gputop.sources.nvml.driver_processes import GpuProcesses
 from gputop.sources.nvml.field_values import FieldValues, Rate
 from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question, Seldom
@@ -41,14 +42,35 @@ def test_not_supported_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(fan.asked) == 1
 
 
-def test_no_permission_is_asked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NO_PERMISSION)
+@pytest.mark.parametrize(
+    "code",
+    [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_TIMEOUT],
+)
+def test_a_failure_that_may_end_is_asked_again_at_once_and_then_more_seldom(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", code)
     handle = Handle("handle")
-    assert str(ask(handle, "fan_pct", 0.0)).startswith("no permission")
-    ask(handle, "fan_pct", 59.9)
-    assert len(fan.asked) == 1
-    ask(handle, "fan_pct", 60.1)
-    assert len(fan.asked) == 2
+    asked_at = []
+    for now in map(float, range(400)):
+        before = len(fan.asked)
+        ask(handle, "fan_pct", now)
+        asked_at += [now] * (len(fan.asked) - before)
+    assert asked_at == [0, 1, 5, 20, 78, 138, 198, 258, 318, 378]
+
+
+def test_a_question_that_was_answered_before_is_asked_again_whatever_the_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handle = Handle("handle")
+    refusal = pynvml.NVML_ERROR_NOT_SUPPORTED
+    fan = Script(monkeypatch, "nvmlDeviceGetFanSpeed", 40.0, refusal, 41.0)
+    assert [ask(handle, "fan_pct", now) for now in (0.0, 1.0, 1.5, 2.0)] == [
+        40.0,
+        *["not supported by this GPU"] * 2,
+        41.0,
+    ]
+    assert len(fan.asked) == 3
 
 
 def test_a_call_that_an_old_driver_lacks_falls_back_to_its_older_name(
@@ -157,6 +179,35 @@ def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(
     fields.ask_into(Handle("h"), into, 2.0, frozenset())
     assert [297 in numbers for _, numbers in asked.asked] == [True, False]
     assert into.missing["mma_stall_pct"] == "this driver or GPU does not tell it"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("nvmlDeviceGetPerformanceState", "pstate"), ("nvmlDeviceGetMaxPcieLinkWidth", "pcie_width_max")],
+)  # fmt: skip
+def test_what_is_asked_seldom_is_asked_again_within_two_seconds_of_a_failure(
+    monkeypatch: pytest.MonkeyPatch, name: str, key: str
+) -> None:
+    handle, seldom = Handle("handle"), Seldom()
+    monkeypatch.setattr(
+        Handle,
+        "run_bare",
+        lambda _, called, *__: getattr(pynvml, called)() if called == name else 0,
+    )
+    script = Script(monkeypatch, name, pynvml.NVML_ERROR_UNKNOWN, 2.0)
+    questions = [q for q in (*SELDOM, *FIXED) if key in q.keys]
+    monkeypatch.setattr(gpu_questions, "SELDOM", tuple(q for q in questions if q in SELDOM))
+    monkeypatch.setattr(gpu_questions, "FIXED", tuple(q for q in questions if q in FIXED))
+    asked_at = []
+    for now in map(float, range(9)):
+        before = len(script.asked)
+        if now >= seldom.due_at:
+            seldom.ask(handle, now, 0)
+        asked_at += [now] * (len(script.asked) - before)
+        assert (key in seldom.answers.missing) is (now < 1.0)
+        assert (key in seldom.answers.values) is (now >= 1.0)
+    assert asked_at[:2] == [0.0, 1.0]
+    assert len(asked_at) <= 4
 
 
 def test_energy_which_costs_the_driver_milliseconds_is_asked_every_few_seconds(
