@@ -35,7 +35,7 @@ RUNS_UTIL = 5.0
 """A GPU this busy runs kernels of its processes, percent."""
 HURRIES_EVERY_S = 60.0
 """How often new jobs may have the GPUs read faster: what starts jobs all the time must not cost that all the time."""
-FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+FIRST_RETRY_S, LAST_RETRY_S = 2.0, 60.0
 """Back-off while the driver does not start."""
 NOTHING_READ = GpusReading(0.0, (), ())
 
@@ -77,7 +77,7 @@ class Readers:
         """Processes whose kernels were seen to run."""
         self.interval_s = self._next_s = options.interval_s
         self._hung_s = min(options.hung_s, HUNG_ONCE_S) if once else options.hung_s
-        self._pair_s = CLOSEST_PAIR_S if once else PAIR_S
+        self._pair_s = max(CLOSEST_PAIR_S, options.pair_s or 0.0) if once else PAIR_S
         self._proc_grace_s = ONCE_PROC_GRACE_S if once else LIVE_PROC_GRACE_S
         self.reading: GpusReading | None = None
         self.readings = self.published_readings = 0

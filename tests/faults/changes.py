@@ -40,6 +40,25 @@ def _appears_to_the_kernel(row: Row, world: World) -> None:
     assert scenario.calls()["nvmlInitWithFlags"] == 2
 
 
+def _appear(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    scenario.write()
+    with Watcher(scenario, interval_s=1.0) as watcher:
+        watcher.until(_all_well)
+        scenario.gpus += [make_gpu(index) for index in range(2, 6)]
+        scenario.write()
+        seen = watcher.until(lambda s: len(s["gpus"]) == 6, snapshots=3)
+        assert _uuids(seen) == [uuid_of(index) for index in range(6)]
+        # All go, which is said, and come again.
+        scenario.gpus = []
+        scenario.write()
+        watcher.until(lambda s: all(row.sees in (gpu["lost_reason"] or "") for gpu in s["gpus"]))
+        scenario.gpus = [make_gpu(index) for index in range(4)]
+        scenario.write()
+        back = watcher.until(lambda s: sum(map(is_healthy, s["gpus"])) == 4, snapshots=4)
+    assert _uuids(back) == [uuid_of(index) for index in range(6)]
+
+
 def _reloaded(row: Row, world: World) -> None:
     scenario = world.make(2)
     with Watcher(scenario, look_s=LOOK_S) as watcher:
@@ -108,6 +127,13 @@ def rows() -> list[Row]:
             "H100",
             None,
             _appears_to_the_kernel,
+            slow=True,
+        ),
+        Row(
+            "GPUs appear, all go and come again",
+            "the driver no longer shows",
+            None,
+            _appear,
             slow=True,
         ),
         Row("the driver is reloaded", "the driver was unloaded", None, _reloaded),

@@ -21,8 +21,8 @@ from gputop.sources.step_socket import STEPS_SOCKET, StepListener
 
 STALE_INTERVALS = 2.5
 """A value this many intervals old no longer counts as current."""
-RETRY_S = 60.0
-"""How often a machine that could not be measured is tried again: a driver may be installed while we run."""
+RETRY_S = 2.0
+"""How often a machine that could not be measured is tried again: GPUs may be given to it while we run."""
 _LOOK_S = 1.0
 """How often to check for a stop while no snapshot comes."""
 
@@ -66,7 +66,7 @@ class ExportFeed:
     ) -> None:
         """Watch until ``stop`` is set. ``each_interval`` is called once an interval, with or without a new snapshot.
 
-        A source that cannot measure is told to ``say`` once and opened again every minute. Raises UsageError for a
+        A source that cannot measure is told to ``say`` once and opened again every two seconds. Raises UsageError for a
         chosen GPU that does not exist.
         """
         last_error = ""

@@ -84,6 +84,18 @@ class GpuInventory:
         """Whether the kernel shows other GPUs than at NVML's start."""
         return self._shown() != self._seen_shown
 
+    def has_other_count(self, ticket: int) -> bool:
+        """Whether the driver counts more or fewer GPUs than were found.
+
+        False where it does not answer: the next look at the GPUs says why.
+        """
+        with self._turn(ticket, self):
+            try:
+                count: int = self.handle.run_bare("nvmlDeviceGetCount")
+            except pynvml.NVMLError:
+                return False
+        return count != self._count
+
     def take(self, ticket: int, now: float, t: float) -> None:
         """Start NVML if needed and find new, lost or split GPUs.
 

@@ -28,6 +28,8 @@ from gputop.system.worker import Retired
 
 SOON_S = 1.0
 """How soon it is refreshed after a GPU was lost."""
+COUNT_S = 0.9
+"""How often the GPUs are counted: at each of ticks that are a second apart. One call, and two lists of the kernel."""
 XID_ON_PARENT = "reported on the whole GPU"
 
 
@@ -40,7 +42,7 @@ class NvmlSession:
     def __init__(self, options: MachineOptions, more_sm_readers: MoreSmReaders) -> None:
         self._options = options
         self._cuda_visible = os.environ.get("CUDA_VISIBLE_DEVICES") if options.visible else None
-        self._look_at = float("-inf")
+        self._look_at = self._count_at = float("-inf")
         self._sleep = Sleep(options.sys, lets_go=options.lets_sleep)
         self.inventory = GpuInventory(
             lambda index, parent, uuid: Device(index, options, more_sm_readers, parent, uuid),
@@ -88,6 +90,7 @@ class NvmlSession:
         if not self.ready or inventory.handles() != before:
             self._choose()
         self._look_at = now + self._options.look_s
+        self._count_at = now + COUNT_S
 
     def _must_start_again(self) -> bool:
         """Whether NVML must be restarted.
@@ -129,7 +132,8 @@ class NvmlSession:
 
         Raises Retired when another thread took over.
         """
-        if self._sleep.read() or self._sleep.falls_asleep or monotonic() >= self._look_at:
+        has_slept = self._sleep.read() or self._sleep.falls_asleep
+        if has_slept or monotonic() >= self._look_at or self._has_other_gpus(ticket):
             self.look(ticket, t)
         events: list[Event] = []
         under_way = self._pass = Pass()
@@ -139,11 +143,12 @@ class NvmlSession:
                 if self._xids_due:
                     self._xids_due = False
                     self._xids.close()
-                    self._xids.open(
+                    whole = [
                         (d.static.uuid, d.handle.raw)
                         for d in self.inventory.whole
                         if d.times_found and not d.stale
-                    )
+                    ]
+                    self._xids.open(whole, monotonic())
                 xids = self._xids.poll(monotonic())
             indices = (
                 {d.static.uuid: d.static.index for d in self.inventory.devices} if xids else {}
@@ -180,6 +185,17 @@ class NvmlSession:
             ticket, used=bool(reading.processes) or any(gpu.util_pct for gpu in samples)
         )
         return reading
+
+    def _has_other_gpus(self, ticket: int) -> bool:
+        """Whether the driver or the kernel shows GPUs that came or went.
+
+        They are counted once a second, so that a new GPU is soon seen.
+        """
+        now = monotonic()
+        if now < self._count_at or not self.inventory.is_open or self._hangs():
+            return False
+        self._count_at = now + COUNT_S
+        return self.inventory.kernel_has_changed() or self.inventory.has_other_count(ticket)
 
     def _let_sleep(self, ticket: int, *, used: bool) -> None:
         """Close NVML where no GPU was used for long and all may sleep."""
