@@ -24,7 +24,7 @@ from gputop.commands.shared_options import (
     waiting,
 )
 from gputop.config import Settings
-from gputop.diagnosis.sanity import SanityFilter
+from gputop.diagnosis.sanity import SanityFilter, believed_alone
 from gputop.model.source import UsageError
 from gputop.output.messages import NOTHING_READ, say
 
@@ -97,9 +97,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
                 reading = replace(
                     reading, snapshot=replace(reading.snapshot, steps=listener.steps())
                 )
-            reading = replace(
-                reading, snapshot=SanityFilter().believed(with_servers(reading.snapshot))
-            )
+            reading = replace(reading, snapshot=believed_alone(with_servers(reading.snapshot)))
     finally:
         source.close()
         if listener is not None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.thresholds import MOST_POWER
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.quantity import known
-from gputop.model.sm import INTEGRATED, MEASURED, SM_SOURCES
+from gputop.model.sm import INTEGRATED, MEASURED, SM_SOURCES, SmLack
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 
 OF_UTIL = ("util_pct", "mem_util_pct")
@@ -305,6 +305,42 @@ CHECKS = (
     SanityCheck(("sm_active_pct",), broken),
     SanityCheck(("power_w", "energy_j"), impossible_power),
 )
+
+
+def believed_alone(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot that has no others beside it, without what cannot be.
+
+    The age of an exporter's values is not known from one reading: those that contradict utilisation are not shown.
+    """
+    checked = SanityFilter().believed(snapshot)
+    gpus = tuple([_without_contradiction(gpu) for gpu in checked.gpus])
+    notices = [
+        f"GPU {gpu.static.index}: {gpu.sm_reason}"
+        for gpu, before in zip(gpus, checked.gpus, strict=True)
+        if gpu is not before
+    ]
+    if not notices:
+        return checked
+    return replace(checked, gpus=gpus, notices=(*checked.notices, *notices))
+
+
+def _without_contradiction(gpu: GpuSample) -> GpuSample:
+    """Return a sample without counters that contradict a util of 0."""
+    sm, source = gpu.sm_active_pct, SM_SOURCES[gpu.sm_source]
+    if sm is None or sm <= SOME_WORK or gpu.util_pct != 0.0 or not source.dcgm:
+        return gpu
+    why = (
+        f"SM activity {sm:.0f} % of {source.label} contradicts utilisation 0 %: its values are old, "
+        "or the job has just ended; gputop needs some seconds to learn their age"
+    )
+    keys = [key for key in (*COUNTED, "graphics_active_pct") if getattr(gpu, key) is not None]
+    nothing: dict[str, Any] = dict.fromkeys(keys)
+    return replace(
+        gpu,
+        **nothing,
+        sm_lack=SmLack((why,)),
+        unavailable={**gpu.unavailable, **dict.fromkeys(keys, why)},
+    )
 
 
 class SanityFilter:

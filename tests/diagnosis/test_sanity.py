@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.conditions import flag_now
-from gputop.diagnosis.sanity import LASTS_S, LASTS_SLOW_S, STUCK_S, SanityFilter
+from gputop.diagnosis.sanity import LASTS_S, LASTS_SLOW_S, STUCK_S, SanityFilter, believed_alone
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots
@@ -332,3 +332,25 @@ def test_a_counter_that_reads_0_at_work_three_times_is_broken_until_it_counts_ag
     assert [sample.sm_active_pct for sample in all_believed((sample, []) for sample in little)] == [
         0.0
     ] * 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "sm"),
+    [
+        ({"sm": 88.0, "sm_source": "dcgm-exporter"}, None),
+        ({"sm": 5.1, "sm_source": "dcgmi"}, None),
+        ({"sm": 5.0, "sm_source": "dcgm-exporter"}, 5.0),
+        ({"sm": 88.0, "sm_source": "dcgm-exporter", "util": 1.0}, 88.0),
+        # GPM counts between the two readings; an H100's util is 0 in 30 of 117 s of work.
+        ({"sm": 58.0, "sm_source": "gpm"}, 58.0),
+    ],
+)
+def test_one_reading_does_not_believe_an_exporter_that_contradicts_utilisation(
+    changes: dict[str, Any], sm: float | None
+) -> None:
+    checked = believed_alone(snap(0, gpu(**{"util": 0.0, **changes})))
+    (sample,) = checked.gpus
+    assert sample.sm_active_pct == sm
+    told = f"{sample.sm_reason} {checked.notices}"
+    assert ("contradicts utilisation 0 %" in told) is (sm is None)
+    assert (sample.tensor_active_pct is None) is (sm is None)

@@ -104,3 +104,16 @@ def test_an_exporter_that_does_not_answer_holds_nobody_up(nvml_scenario: MakeSce
     assert snapshot["after"] < 10.0
     assert snapshot["gpus"][0]["sm_source"] == "bound"
     assert "timed out" in sm_words(snapshot["gpus"][0])
+
+
+def test_once_says_that_a_stale_exporter_contradicts_utilisation(
+    nvml_scenario: MakeScenario,
+) -> None:
+    scenario = nvml_scenario(1, A100)
+    scenario.gpus[0].set(util=0, power_w=62)
+    with exporting(sm_active(88.0)) as exporter:
+        printed = command(scenario, exporter, "once")
+        (gpu,) = json.loads(command(scenario, exporter, "once", "--json"))["gpus"]
+    assert "UTIL   0  SM n/a" in printed and "contradicts utilisation 0 %" in printed
+    assert gpu["sm_active_pct"] is None
+    assert "SM activity 88 % of DCGM contradicts" in gpu["unavailable"]["sm_active_pct"]
