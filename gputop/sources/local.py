@@ -114,18 +114,22 @@ class LocalSource:
         """Return the oldest snapshot not handed out yet, or None."""
         return self._waiting.popleft() if self._waiting else None
 
-    def look(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> None:
-        """Take the first of the two readings of ``read_once``.
+    def look(
+        self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None
+    ) -> Snapshot | None:
+        """Take and return the first of the two readings of ``read_once``.
 
-        For commands that import something before the second one. Arguments and errors as of ``read_once``.
+        None where it was taken before, or did not come. For commands that compare the two, or import something before
+        the second one. Arguments and errors as of ``read_once``.
         """
         if self._readers is not None:
-            return
+            return None
         readers = self._begin(self._news.set, once=True)
         readers.start()
-        if self._wait_for(lambda: readers.published_readings > 0, wait_s, slow):
-            # Its only use is that what counts from one snapshot to the next has begun.
-            self._join(readers)
+        if not self._wait_for(lambda: readers.published_readings > 0, wait_s, slow):
+            return None
+        # What counts from one snapshot to the next has begun.
+        return self._join(readers)
 
     def read_once(
         self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None
@@ -278,6 +282,7 @@ def open_local(
     lets_sleep: bool = False,
     wakes: bool = False,
     is_quick: bool = False,
+    pair_s: float | None = None,
 ) -> LocalSource:
     """Return the source of this machine; no thread runs yet.
 
@@ -285,7 +290,7 @@ def open_local(
     not for recording. ``wakes`` asks sleeping GPUs all the same, for a command that is about to use one. Without
     ``own_process`` snapshots do not say what gputop itself costs. Raises UsageError for an invalid address of an
     exporter. With ``is_quick`` it measures four times a second for some seconds after the start, and after a job's
-    first kernels.
+    first kernels. ``pair_s`` is the least distance of the two readings of a command that reads once, in seconds.
     """
     make_room()
     options = MachineOptions(
@@ -295,6 +300,7 @@ def open_local(
         sm=sm_options(settings),
         lets_sleep=lets_sleep,
         is_quick=is_quick,
+        pair_s=pair_s,
         sys=NOT_LOOKED_AT if wakes else "/sys",
     )
     return LocalSource(options, own_process=own_process)
