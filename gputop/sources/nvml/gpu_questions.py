@@ -174,7 +174,7 @@ class Seldom:
         may be answered now, are asked in between. Raises LostGpu.
         """
         if now >= self._all_due_at:
-            due = SELDOM
+            due: tuple[Question, ...] = SELDOM
             self._all_due_at = now + SELDOM_S * (0.8 + 0.05 * (turn % 8))
             if now >= self._fixed_due_at:
                 due = FIXED + SELDOM
