@@ -282,7 +282,7 @@ def open_local(
     lets_sleep: bool = False,
     wakes: bool = False,
     is_quick: bool = False,
-    pair_s: float | None = None,
+    pair_s: float = 0.0,
 ) -> LocalSource:
     """Return the source of this machine; no thread runs yet.
 

@@ -77,7 +77,7 @@ class Readers:
         """Processes whose kernels were seen to run."""
         self.interval_s = self._next_s = options.interval_s
         self._hung_s = min(options.hung_s, HUNG_ONCE_S) if once else options.hung_s
-        self._pair_s = max(CLOSEST_PAIR_S, options.pair_s or 0.0) if once else PAIR_S
+        self._pair_s = max(CLOSEST_PAIR_S, options.pair_s) if once else PAIR_S
         self._proc_grace_s = ONCE_PROC_GRACE_S if once else LIVE_PROC_GRACE_S
         self.reading: GpusReading | None = None
         self.readings = self.published_readings = 0

@@ -32,8 +32,8 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     """Whether the driver is closed after five minutes without a program on any GPU, where those can sleep."""
     is_quick: bool = False
     """Whether it is measured four times a second for some seconds after the start, and after a job's first kernels."""
-    pair_s: float | None = None
-    """The least distance of the two readings of a command that reads once; None for what GPM needs."""
+    pair_s: float = 0.0
+    """The least distance of the two readings of a command that reads once; GPM has its own."""
     hung_s: float = HUNG_S
     """After so long a driver call counts as hung, and its GPU is set aside."""
     look_s: float = LOOK_S

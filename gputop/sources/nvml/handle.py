@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -41,6 +41,13 @@ class LostGpu(Exception):
     """The GPU itself no longer answers; the text says why."""
 
 
+class Refusal(NamedTuple):
+    """Why a question was not answered, and until when it is not asked again."""
+
+    why: str
+    until: float
+
+
 class Handle:
     """Asks one device, which NVML knows as ``raw``.
 
@@ -62,7 +69,7 @@ class Handle:
         self._is_answered = False
         self._why_unanswered: str | None = None
         self._failed_once: set[object] = set()
-        self._refused: dict[object, tuple[str, float]] = {}
+        self._refused: dict[object, Refusal] = {}
         self._retry_s: dict[object, float] = {}
         """How long the newest refusal of each failing question is remembered."""
         self._answered: set[object] = set()
@@ -73,8 +80,8 @@ class Handle:
         refused = self._refused.get(key)
         if refused is None:
             return None
-        if now < refused[1]:
-            return refused[0]
+        if now < refused.until:
+            return refused.why
         del self._refused[key]
         return None
 
@@ -84,7 +91,7 @@ class Handle:
         Infinity for one that did not fail, or whose answer will stay the same.
         """
         refused = self._refused.get(key)
-        return inf if refused is None else refused[1]
+        return inf if refused is None else refused.until
 
     def forget(self) -> None:
         """Ask everything again after the GPU was lost and found."""
@@ -172,13 +179,13 @@ class Handle:
         if core and code in FAILED_CODES:
             self._why_unanswered = why
         if code in NEVER_CODES and key not in self._answered:
-            self._refused[key] = (why, inf)
+            self._refused[key] = Refusal(why, inf)
         elif core and key not in self._failed_once:
             # It may be a slip: what every picture needs is asked again at once.
             self._failed_once.add(key)
         else:
             retry_s = self._retry_s.get(key, FIRST_RETRY_S)
-            self._refused[key] = (why, now + retry_s)
+            self._refused[key] = Refusal(why, now + retry_s)
             self._retry_s[key] = min(RETRY_S, RETRY_TIMES * retry_s)
         return why
 

@@ -132,8 +132,7 @@ class NvmlSession:
 
         Raises Retired when another thread took over.
         """
-        has_slept = self._sleep.read() or self._sleep.falls_asleep
-        if has_slept or monotonic() >= self._look_at or self._has_other_gpus(ticket):
+        if self._is_look_due(ticket):
             self.look(ticket, t)
         events: list[Event] = []
         under_way = self._pass = Pass()
@@ -186,16 +185,21 @@ class NvmlSession:
         )
         return reading
 
-    def _has_other_gpus(self, ticket: int) -> bool:
-        """Whether the driver or the kernel shows GPUs that came or went.
+    def _is_look_due(self, ticket: int) -> bool:
+        """Whether the list of GPUs is to be refreshed now.
 
         They are counted once a second, so that a new GPU is soon seen.
         """
-        now = monotonic()
-        if now < self._count_at or not self.inventory.is_open or self._hangs():
+        now, inventory = monotonic(), self.inventory
+        has_slept = self._sleep.read()
+        if has_slept or self._sleep.falls_asleep or now >= self._look_at:
+            return True
+        if now < self._count_at or not inventory.is_open:
             return False
         self._count_at = now + COUNT_S
-        return self.inventory.kernel_has_changed() or self.inventory.has_other_count(ticket)
+        if self._hangs():
+            return False
+        return inventory.kernel_has_changed() or inventory.has_other_count(ticket)
 
     def _let_sleep(self, ticket: int, *, used: bool) -> None:
         """Close NVML where no GPU was used for long and all may sleep."""

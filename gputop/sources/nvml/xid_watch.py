@@ -56,7 +56,8 @@ class XidWatch:
                 )
             except pynvml.NVMLError as error:
                 self._why[uuid] = reason(error.value)
-                may_end = may_end or error.value not in NEVER_CODES | LOST_CODES
+                if error.value not in NEVER_CODES | LOST_CODES:
+                    may_end = True
         if may_end:
             self._retry_later(now)
 
