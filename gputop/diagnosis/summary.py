@@ -61,6 +61,7 @@ class GpuSummary(Struct, frozen=True):
     ``title`` is what the GPU does and ``cause`` why ("" if there is nothing to add); ``words`` are both.
     ``other_badges`` are the badges that the title does not say. ``since`` is the Unix time at which the state
     began, ``lasted_s`` its length and ``charged_s`` the wasted part of it, both in seconds; None if nothing was judged.
+    ``named_since`` and ``named_s`` are the same of what the title names first, which may be younger than the state.
     """
 
     gpu: int
@@ -80,6 +81,8 @@ class GpuSummary(Struct, frozen=True):
     since: float | None
     lasted_s: float
     charged_s: float | None
+    named_since: float | None
+    named_s: float
     worth: Worth
 
 
@@ -129,18 +132,29 @@ def role_of(d: GpuDiagnosis) -> Role:
 
 
 def group_of(d: GpuDiagnosis) -> str:
-    """The word under which counts have a GPU."""
+    """The word under which counts have a GPU.
+
+    The title of a red badge is a group of its own: what is broken is not counted as work.
+    """
     if is_lost(d):
         return LOST_TITLE
     if d.state == "busy_not_working":
         return NOT_WORKING_ALARM
+    broken = _red_badge(d)
+    if broken is not None:
+        return broken.title
     if d.state == "idle_allocated":
         return HOLDING_MEMORY
     if d.verdict == HALF_WORKING.id:
         return HALF
-    if d.state == "working" and d.level in ("yellow", "red"):
-        return WORKING_POORLY
-    return STATE_WORDS[d.state]
+    if d.state != "working":
+        return STATE_WORDS[d.state]
+    has_warning = d.level in ("yellow", "red") or _leading(d.badges) is not None
+    return WORKING_POORLY if has_warning else STATE_WORDS[d.state]
+
+
+_TROUBLED = ("not_working", "waiting")
+"""The roles of a GPU in trouble, the worse first."""
 
 
 class HeadWords(Struct, frozen=True):
@@ -183,6 +197,7 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
     elif leading is not None:
         evidence, remedy, remedy_short = (leading.evidence, *d.evidence), leading.remedy, ""
     is_counted = d.state != "unmeasured" and d.lost is not None
+    is_of_badge = leading is not None and role_of(d) not in _TROUBLED
     return GpuSummary(
         gpu=d.index,
         uuid=d.uuid,
@@ -203,8 +218,18 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
         since=d.began,
         lasted_s=d.lasted_s,
         charged_s=d.charged_s if is_counted else None,
+        named_since=leading.since if leading is not None and is_of_badge else d.began,
+        named_s=leading.lasted_s if leading is not None and is_of_badge else d.lasted_s,
         worth=worth_of(d) if remedy else NOTHING,
     )
+
+
+def _red_badge(d: GpuDiagnosis) -> Badge | None:
+    """Return the red badge that counts most, or None."""
+    leading = _leading(d.badges)
+    if leading is not None and leading.level == "red":
+        return leading
+    return next((badge for badge in d.badges if badge.level == "red"), None)
 
 
 def _leading(badges: Sequence[Badge]) -> Badge | None:
@@ -248,8 +273,8 @@ def since_words(told: GpuSummary, utc_offset_s: float | None = None, *, whole: b
     """
     return (
         ""
-        if told.since is None
-        else time_words(told.since, told.charged_s, told.lasted_s, utc_offset_s, whole=whole)
+        if told.named_since is None
+        else time_words(told.named_since, told.charged_s, told.named_s, utc_offset_s, whole=whole)
     )
 
 
@@ -309,22 +334,48 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
 
 MORE_LOST, FOR_S = 1.5, 30.0
 """Another GPU of the same rank is worse once it has wasted so many times as much, and takes over after this time."""
-_RANKED_ROLES = ("not_working", "waiting")
+
+
+class Trouble(Struct, frozen=True):
+    """What is wrong with a GPU first, and for how many seconds it was."""
+
+    title: str
+    lasted_s: float
+
+
+def named_trouble(d: GpuDiagnosis) -> Trouble:
+    """Return what is wrong with a GPU in trouble.
+
+    A red badge comes before a verdict that only waits: it is what ranks the GPU.
+    """
+    broken = _red_badge(d)
+    if is_lost(d) and broken is not None:
+        return Trouble(LOST_TITLE, broken.lasted_s)
+    if d.state == "busy_not_working":
+        return Trouble(NOT_WORKING, d.lasted_s)
+    if broken is not None:
+        return Trouble(broken.title, broken.lasted_s)
+    if d.state == "idle_allocated":
+        return Trouble(STATE_WORDS["idle"], d.lasted_s)
+    told = summarize(d)
+    return Trouble(told.title, told.named_s)
 
 
 def trouble(d: GpuDiagnosis) -> int | None:
     """Rank a GPU's trouble, 0 the worst; None without.
 
-    Lost, not working, waiting, waiting for another GPU.
+    Lost, not working or with a red badge, waiting, waiting for another GPU.
     """
     if is_lost(d):
         return 0
+    if _red_badge(d) is not None:
+        return 1
     if d.about is not None or any(
         badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges
     ):
-        return 1 + len(_RANKED_ROLES)
+        return 1 + len(_TROUBLED)
     role = summarize(d).role
-    return 1 + _RANKED_ROLES.index(role) if role in _RANKED_ROLES else None
+    return 1 + _TROUBLED.index(role) if role in _TROUBLED else None
 
 
 class WorstGpuSelector:

@@ -61,6 +61,8 @@ class Badge(Struct, frozen=True):
     ``sticky`` badges stay until they are acknowledged.
 
     ``about`` is the index of another GPU whose fault it is; None on that one.
+
+    ``since`` is the Unix time at which the badge was first shown, ``lasted_s`` the measured seconds since then.
     """
 
     id: str
@@ -70,6 +72,8 @@ class Badge(Struct, frozen=True):
     remedy: str = ""
     sticky: bool = False
     about: int | None = None
+    since: float | None = None
+    lasted_s: float = 0.0
 
 
 class Attribution(Struct, frozen=True):

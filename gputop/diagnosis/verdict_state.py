@@ -6,6 +6,7 @@ A screen must stay calm: a cause, a verdict and a badge give way only to somethi
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
 from gputop.diagnosis.figure import IDLE_STATES, STARVED_IDS, UNDECIDED, Figure, efficiency, figure
@@ -72,6 +73,13 @@ class Candidate(Struct, frozen=True):
     feeders: Feeders | None = None
 
 
+class BadgeTime(Struct):
+    """Since when one badge is shown, in Unix time, and the measured seconds since then."""
+
+    since: float
+    lasted_s: float = 0.0
+
+
 class GpuState:
     """Memory of one GPU: its track, its shown verdict and every change."""
 
@@ -80,6 +88,7 @@ class GpuState:
         self.index = -1
         self._board = BadgeBoard()
         self._badges: tuple[Badge, ...] = ()
+        self._badge_times: dict[str, BadgeTime] = {}
         self._verdict: Debouncer[Key] = Debouncer(key_of(COLLECTING.id, None), t)
         self._paint: Debouncer[tuple[Flag | None, Level]] = Debouncer((None, "grey"), t)
         self._shown = Candidate(COLLECTING, RuleResult("grey", ()), None)
@@ -119,6 +128,8 @@ class GpuState:
             self._began = t - dt
         self._lasted_s += dt
         self._charged_s += lost_s
+        for badge_time in self._badge_times.values():
+            badge_time.lasted_s += dt if badge_time.since < t else 0.0
 
     def acknowledge(self, badge_id: str) -> None:
         """Clear a sticky badge."""
@@ -151,10 +162,26 @@ class GpuState:
                 self._show(t, Candidate(COLLECTING, COLLECTING.tell(s), None), goes_on=False)
             self._choose(t, interval_s, rule, s)
             self._badges = self._board.observe(s, rule.id, interval_s)
+        self._note_badge_times(t)
         now = (self._verdict.shown[0], self._paint.shown[0])
         if now != self._timed:
             self._timed = now
             self._timeline = (*self._timeline, (t, *now))[-MOST_CHANGES:]
+
+    def _note_badge_times(self, t: float) -> None:
+        """Remember since when each shown badge is shown."""
+        times = self._badge_times
+        self._badge_times = {
+            badge.id: times.get(badge.id) or BadgeTime(t) for badge in self._badges
+        }
+
+    def _timed_badges(self) -> tuple[Badge, ...]:
+        """Return the shown badges, each with its time."""
+        timed = []
+        for badge in self._badges:
+            shown = self._badge_times[badge.id]
+            timed.append(replace(badge, since=shown.since, lasted_s=shown.lasted_s))
+        return tuple(timed)
 
     def diagnosis(
         self, t: float, gpu: GpuSample, s: Signals | None, ledger: Ledger, owner: GpuOwner | None
@@ -213,7 +240,7 @@ class GpuState:
             remedy=remedy,
             remedy_short=remedy_short,
             notes=notes,
-            badges=self._badges,
+            badges=self._timed_badges(),
             attribution=attribution,
             state=self.state,
             since=self._verdict.since,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gputop.diagnosis.summary import summarize
-from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
+from gputop.diagnosis.summary import named_trouble
+from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.durations import duration
 from gputop.model.quantity import gib
 from gputop.monitor import Frame
@@ -57,16 +57,10 @@ def look_first_words(frame: Frame) -> str:
     gpu, d = next(((gpu, d) for gpu, d in pairs if d.uuid == frame.look_first), (None, None))
     if gpu is None or d is None:
         return ""
-    words = (
-        NOT_WORKING
-        if d.state == "busy_not_working"
-        else IDLE
-        if d.state == "idle_allocated"
-        else summarize(d).title
-    )
-    held = f", holds {gib(gpu.mem_used_bytes)} GiB" if words == IDLE else ""
-    lasts = f" for {duration(d.lasted_s, whole=True)}" if d.lasted_s else ""
-    return f"GPU {gpu_label(gpu)}, {words}{lasts}{held}"
+    named = named_trouble(d)
+    held = f", holds {gib(gpu.mem_used_bytes)} GiB" if named.title == IDLE else ""
+    lasts = f" for {duration(named.lasted_s, whole=True)}" if named.lasted_s else ""
+    return f"GPU {gpu_label(gpu)}, {named.title}{lasts}{held}"
 
 
 def hint_line(hint: Hint, width: int) -> Line:

@@ -11,6 +11,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.rules.device_badges import ECC, MEMORY_LEAK
+from gputop.diagnosis.rules.heat_badges import POWER_BRAKE, THERMAL
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, summarize
 from gputop.diagnosis.types import (
@@ -218,19 +220,28 @@ def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dic
             word = group_of(d)
             lost_whole = word == LOST_TITLE and gpu.static.mig_parent
             members.setdefault(word, set()).add(lost_whole or d.uuid)
-    return {word: len(members[word]) for word in GROUPS if word in members}
+    counts = {word: len(members[word]) for word in GROUPS if word in members}
+    # The other groups are titles of red badges.
+    return counts | {word: len(members[word]) for word in members if word not in counts}
 
 
 SHORT_COUNTS = {
     STATE_WORDS["working"]: "work", HALF: "half", WORKING_POORLY: "poor", NOT_WORKING_ALARM: "BUSY",
-    HOLDING_MEMORY: "hold", STATE_WORDS["unmeasured"]: "n/j",
+    HOLDING_MEMORY: "hold", STATE_WORDS["unmeasured"]: "n/j", ECC.title: "error", THERMAL.title: "hot",
+    POWER_BRAKE.title: "brake", MEMORY_LEAK.title: "leak",
 }  # fmt: skip
 """Words of counts where there is no room for them in full."""
 _LEVELS: dict[str, Level] = {
     STATE_WORDS["working"]: "green", NOT_WORKING_ALARM: "red", LOST_TITLE: "red", STATE_WORDS["idle"]: "info",
     STATE_WORDS["unmeasured"]: "grey",
 }  # fmt: skip
-"""The levels of the counts; what is not here is a warning."""
+"""The levels of the counts; of the other groups those in ``GROUPS`` are warnings, and red badges are red."""
+
+
+def _level_of_group(word: str) -> Level:
+    if word not in GROUPS:
+        return "red"
+    return _LEVELS.get(word, "yellow")
 
 
 def count_words(
@@ -246,7 +257,7 @@ def count_words(
     for apart, short in (("   ", False), (" ", True)):
         texts.clear()
         for word, n in groups.items():
-            level = _LEVELS.get(word, "yellow")
+            level = _level_of_group(word)
             words = f"{level_glyph(level)} {n} {SHORT_COUNTS.get(word, word) if short else word}"
             texts.append((f"{apart if texts else ''}{words}", f"level.{level}", word))
         if sum(len(text) for text, _, _ in texts) <= width:

@@ -8,10 +8,13 @@ from msgspec.structs import replace
 from gputop.diagnosis.gpu_owners import owner_words, program
 from gputop.diagnosis.lost_time import lost_share
 from gputop.diagnosis.summary import (
+    Trouble,
     WorstGpuSelector,
     group_of,
     in_sample,
+    named_trouble,
     number_words,
+    since_words,
     summarize,
 )
 from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
@@ -154,6 +157,63 @@ def test_half_working_and_lost_gpus_are_counted_apart() -> None:
     assert [group_of(d) for d in (lost, half, starved)] == ["LOST", "half working", "starved"]
     assert [t.role for t in told] == ["not_working", "waiting", "waiting"]
     assert told[0].charged_s is None and told[0].words == "LOST"
+
+
+def with_badge(index: int, badge_id: str, level: Level, title: str) -> GpuDiagnosis:
+    """A GPU that works, with a badge of five seconds."""
+    badge = Badge(badge_id, level, title, "evidence", since=T0, lasted_s=5.0)
+    return replace(troubled(index, "working", 0.0), badges=(badge,), began=T0 - 700.0, lasted_s=705)
+
+
+RED_BADGES = {
+    "ecc": "hardware error",
+    "thermal": "thermal slowdown",
+    "power_brake": "power brake",
+    "fabric_errors": "fabric link",
+    "memory_leak": "memory leak",
+}
+
+
+@pytest.mark.parametrize(("badge_id", "title"), RED_BADGES.items())
+def test_a_gpu_with_a_red_badge_is_counted_under_it_and_looked_at_first(
+    badge_id: str, title: str
+) -> None:
+    broken, healthy = with_badge(1, badge_id, "red", title), troubled(0, "working", 0.0)
+    assert [group_of(healthy), group_of(broken)] == ["working", title]
+    assert WorstGpuSelector().observe(0.0, [healthy, broken]) == "GPU-1"
+    waits = troubled(2, "starved", 900.0, verdict="dataloader_cpu")
+    assert WorstGpuSelector().observe(0.0, [waits, broken]) == "GPU-1"
+    assert group_of(replace(waits, badges=broken.badges)) == title
+
+
+def test_other_badges_leave_a_gpu_among_those_that_work() -> None:
+    full = with_badge(0, "memory_full", "yellow", "memory full")
+    assert group_of(full) == "working" and WorstGpuSelector().observe(0.0, [full]) is None
+    assert group_of(with_badge(0, "straggler", "yellow", "straggler")) == "working poorly"
+
+
+def test_trouble_lasts_as_long_as_what_names_it() -> None:
+    for badge_id, title in RED_BADGES.items():
+        assert named_trouble(with_badge(0, badge_id, "red", title)) == Trouble(title, 5.0)
+    assert named_trouble(with_badge(0, "lost", "red", "GPU lost")) == Trouble("LOST", 5.0)
+    straggler = with_badge(0, "straggler", "yellow", "straggler")
+    assert named_trouble(straggler) == Trouble("straggler", 5.0)
+    busy = replace(troubled(0, "busy_not_working", 9.0), lasted_s=60.0, badges=straggler.badges)
+    assert named_trouble(busy) == Trouble("busy, not working", 60.0)
+    idle = replace(troubled(0, "idle_allocated", 9.0), lasted_s=60.0)
+    assert named_trouble(idle) == Trouble("idle", 60.0)
+    assert since_words(summarize(with_badge(0, "ecc", "red", "hardware error"))).endswith(", 5 s")
+
+
+def test_a_badge_is_as_old_as_the_time_for_which_it_was_measured() -> None:
+    watch = Watch()
+    watch.feed(snap(tick, gpu(), [train()]) for tick in range(60))
+    broken = gpu(ecc_uncorrected=3)
+    d = watch.feed(snap(60 + tick, broken, [train()]) for tick in range(4))
+    (badge,) = d.badges
+    assert (badge.id, badge.since, badge.lasted_s) == ("ecc", T0 + 60.0, 3.0)
+    d = watch.feed([snap(1000, broken, [train()])])
+    assert d.badges[0].since == T0 + 60.0 and d.badges[0].lasted_s < 10.0
 
 
 # --- which GPU to look at first ---

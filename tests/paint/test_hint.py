@@ -6,13 +6,27 @@ import pytest
 
 from gputop.commands.screen import first_view
 from gputop.config import Settings
+from gputop.monitor import Monitor
 from gputop.paint.cells import cells
 from gputop.paint.glyphs import COLOUR
-from gputop.paint.hint_row import hint_line, hint_of
+from gputop.paint.hint_row import hint_line, hint_of, look_first_words
 from gputop.paint.keys import KEYS
 from gputop.paint.terminal_kind import Terminal
+from gputop.paint.words import count_words
+from tests.support.scenes import gpu, snap, train
 
 TERMINAL = Terminal("truecolor", "dark", COLOUR)
+
+
+def test_the_hint_gives_the_age_of_the_error_and_not_of_the_work_before_it() -> None:
+    monitor = Monitor()
+    for tick in range(60):
+        monitor.feed(snap(tick, gpu(), [train()]))
+    for tick in range(60, 63):
+        frame = monitor.feed(snap(tick, gpu(ecc_uncorrected=3), [train()]))
+    assert look_first_words(frame) == "GPU 0, hardware error for 2 s"
+    counts = count_words(frame.snapshot, frame.diagnoses, 80)
+    assert counts == [("■ 1 hardware error", "level.red", "hardware error")]
 
 
 def test_the_hint_can_be_turned_off() -> None:
