@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.summary import summarize
 from gputop.model.clean_text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import gpu_list, header, host_rows, panes, process_table, screen_division
@@ -19,7 +20,7 @@ from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_termin
 from gputop.paint.panes import ShownGpu
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import gpu_label, verdict_lines
+from gputop.paint.words import badge_rows, gpu_label, verdict_lines
 
 LEAST_SIZE = (20, 4)
 LEAST_TABLE = 3
@@ -191,15 +192,19 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
     for g in gpus[first : first + room]:
         out.add(gpu_list.list_row(g, width, chart, labels, selected=g is selected), _target(g))
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
+    badges = badge_rows(summarize(selected.d), width - 2)
     rows_below = out.left - 9
-    rows = screen_division.chart_below_list(len(gpus), out.left, rows_below)
+    rows = screen_division.chart_below_list(len(gpus), out.left, rows_below - badges)
+    if rows < LEAST_CHART_ROWS:
+        # The chart stays: then the words of badges take rows of processes.
+        rows = screen_division.chart_below_list(len(gpus), out.left, rows_below)
     has_chart = width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS
     if has_chart or out.left >= 8:
         named = gpu_list.list_title(selected, room, width)
         out.add(named.row(width), named.target())
     if has_chart:
         out.extend(panes.chart(selected, width, rows, titled=False), _target(selected))
-    words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
+    words = max(1, min(4 + badges, out.left - 6)) if out.left >= 8 else min(2, out.left)
     for spans in verdict_lines(selected.gpu, selected.d, width - 2, words):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 6:

@@ -29,6 +29,7 @@ from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     Field,
     averaged,
+    badge_rows,
     because,
     counts_truly,
     gpu_label,
@@ -423,6 +424,8 @@ def numbers(g: ShownGpu, width: int) -> Row:
 
 LEAST_WORDY, LEAST_WITH_LANES = 11, 18
 """Rows from which a pane with its words below the chart has four rows of them; and the host's lanes."""
+LEAST_CHART = 3
+"""Rows that a pane's chart keeps, whatever there is to say about badges."""
 
 
 def full_pane(
@@ -436,10 +439,14 @@ def full_pane(
     # Fixed for a verdict, so that a chart does not move when a number of its evidence changes.
     words = 2 if not g.told.remedy else 3 if rows < LEAST_WORDY else 4
     beside = lanes(g, width) if has_lanes else []
-    spoken = evidence_rows(g, width, words)
     has_engines = g.selected and rows >= LEAST_WORDY and g.gpu.lost_reason is None
     more = [Line().to(2).add_all(engines(g.mean, width - 3)).row(width)] if has_engines else []
-    chart_rows = rows - 3 - len(beside) - len(more) - words
+    room = rows - 3 - len(beside) - len(more)
+    # Without a remedy of its own a verdict leaves the second of its rows to a badge.
+    to_say = words + badge_rows(g.told, width - 4) - (0 if g.told.remedy else 1)
+    words = max(words, min(to_say, room - LEAST_CHART))
+    spoken = evidence_rows(g, width, words)
+    chart_rows = room - words
     drawn = chart(
         g, width, chart_rows, titled=False, axis_width=AXIS_WIDTH if has_lanes else SCALE_WIDTH
     )

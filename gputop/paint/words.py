@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from gputop.diagnosis.rules.device_badges import ECC, MEMORY_LEAK
 from gputop.diagnosis.rules.heat_badges import POWER_BRAKE, THERMAL
 from gputop.diagnosis.sm_remedy import power_word
-from gputop.diagnosis.summary import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, summarize
+from gputop.diagnosis.summary import (
+    GROUPS,
+    HALF,
+    LOST_TITLE,
+    WORKING_POORLY,
+    GpuSummary,
+    group_of,
+    summarize,
+)
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
     NOT_WORKING_ALARM,
@@ -295,13 +303,32 @@ def first_rows(lines: list[list[Span]], rows: int, width: int) -> list[list[Span
     return [*lines[: rows - 1], [*before, (text[: room - 1] + "…", style)]]
 
 
+def badge_lines(told: GpuSummary, width: int) -> list[list[Span]]:
+    """Return the badges that a title does not say, each with its remedy."""
+    lines: list[list[Span]] = []
+    for badge in told.other_badges:
+        lines += wrapped_lines(level_glyph(badge.level), badge.evidence, width, "text")
+        lines += wrapped_lines("→", badge.remedy, width, "remedy")
+    return lines
+
+
+def badge_rows(told: GpuSummary, width: int) -> int:
+    """Return the rows that badges need beside the verdict's words.
+
+    None where no badge has a remedy.
+    """
+    if not any(badge.remedy for badge in told.other_badges):
+        return 0
+    return len(badge_lines(told, width))
+
+
 def verdict_lines(
     gpu: GpuSample, d: GpuDiagnosis, width: int, rows: int, above: Sequence[list[Span]] = ()
 ) -> list[list[Span]]:
     """Return evidence, remedy, badges and notes in lines.
 
     Wrapped to ``width``, in at most ``rows`` rows. If need be with less evidence, then with the short remedy. Words
-    matter more than the rows ``above`` them but for the first.
+    matter more than the rows ``above`` them but for the first, and a badge's remedy more than further evidence.
     """
     told = summarize(d)
     first, style = because(d, gpu)
@@ -310,17 +337,17 @@ def verdict_lines(
     for line in told.evidence[1:]:
         evidence += wrapped_lines("↳", line, width, style)
     remedy, bound = wrapped_lines("→", told.remedy, width, "remedy"), told.worth.words()
-    lines = [*above[: max(1, rows - len(evidence) - len(remedy))]]
+    kept = badge_rows(told, width)
+    lines = [*above[: max(1, rows - len(evidence) - len(remedy) - kept)]]
     room = rows - len(lines)
     is_short = least + len(remedy) > room and bool(told.remedy_short)
     text = told.remedy_short if is_short else told.remedy
     remedy = wrapped_lines("→", text, width, "remedy")[: 1 if is_short else None]
     bounded = wrapped_lines("→", f"{text} · {bound}", width, "remedy") if bound else remedy
-    remedy = bounded if len(evidence) + len(bounded) <= room else remedy
-    lines += first_rows(evidence, max(1, room - len(remedy)), width) + remedy
-    for badge in told.other_badges:
-        lines += wrapped_lines(level_glyph(badge.level), badge.evidence, width, "text")
-        lines += wrapped_lines("→", badge.remedy, width, "remedy")
+    remedy = bounded if len(evidence) + len(bounded) + kept <= room else remedy
+    most_evidence = room - len(remedy)
+    evidence_rows = max(1, min(least, most_evidence), most_evidence - kept)
+    lines += first_rows(evidence, evidence_rows, width) + remedy + badge_lines(told, width)
     for note in told.notes:
         if note != first:
             lines += wrapped_lines("·", note, width, "dim")
