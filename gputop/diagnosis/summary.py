@@ -150,7 +150,9 @@ def group_of(d: GpuDiagnosis) -> str:
     if d.state != "working":
         return STATE_WORDS[d.state]
     has_warning = d.level in ("yellow", "red") or _leading(d.badges) is not None
-    return WORKING_POORLY if has_warning else STATE_WORDS[d.state]
+    if has_warning:
+        return WORKING_POORLY
+    return STATE_WORDS[d.state]
 
 
 _TROUBLED = ("not_working", "waiting")
@@ -197,7 +199,9 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
     elif leading is not None:
         evidence, remedy, remedy_short = (leading.evidence, *d.evidence), leading.remedy, ""
     is_counted = d.state != "unmeasured" and d.lost is not None
-    is_of_badge = leading is not None and role_of(d) not in _TROUBLED
+    named_since, named_s = d.began, d.lasted_s
+    if leading is not None and role_of(d) not in _TROUBLED:
+        named_since, named_s = leading.since, leading.lasted_s
     return GpuSummary(
         gpu=d.index,
         uuid=d.uuid,
@@ -218,8 +222,8 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
         since=d.began,
         lasted_s=d.lasted_s,
         charged_s=d.charged_s if is_counted else None,
-        named_since=leading.since if leading is not None and is_of_badge else d.began,
-        named_s=leading.lasted_s if leading is not None and is_of_badge else d.lasted_s,
+        named_since=named_since,
+        named_s=named_s,
         worth=worth_of(d) if remedy else NOTHING,
     )
 

@@ -129,7 +129,8 @@ class GpuState:
         self._lasted_s += dt
         self._charged_s += lost_s
         for badge_time in self._badge_times.values():
-            badge_time.lasted_s += dt if badge_time.since < t else 0.0
+            if badge_time.since < t:
+                badge_time.lasted_s += dt
 
     def acknowledge(self, badge_id: str) -> None:
         """Clear a sticky badge."""
