@@ -144,6 +144,14 @@ class HostServices:
         return service.computes
 
     def _runnable_ns(self, pid: int | None) -> int:
-        """Return the runnable time of a process's threads, in nanoseconds."""
+        """Return the runnable time of a process's threads, in nanoseconds.
+
+        A thread counts as queued for no longer than it ran: on a crowded machine the many threads of a service that
+        rests wake for a moment and then queue for ten times as long.
+        """
         folder = f"{self._proc}/{pid}/task"
-        return sum(sum(times_of(f"{folder}/{tid}")) for tid in names_in(folder)[:MOST_THREADS])
+        runnable_ns = 0
+        for tid in names_in(folder)[:MOST_THREADS]:
+            run_ns, queued_ns = times_of(f"{folder}/{tid}")
+            runnable_ns += run_ns + min(run_ns, queued_ns)
+        return runnable_ns

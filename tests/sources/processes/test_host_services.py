@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from gputop.sources.processes.host_services import KEPT_S, HostServices
 from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.socket_tables import PeerLookup
+from tests.proc_trees.fake_proc import FakeProc
 
 SERVER = """
 import json, socket, sys, threading, time
@@ -76,3 +78,37 @@ def test_a_service_is_named_while_it_computes(does: str) -> None:
             assert list(services._services) == [(ADDRESS, port)]
             services.find(begun + 2.0 * KEPT_S + 5.0, table, placed, ends)
             assert not services._services
+
+
+class Listening(PeerLookup):
+    """One listener, whose socket has the inode 77."""
+
+    def listener(self, port: int) -> int | None:
+        return 77
+
+
+@pytest.mark.parametrize(
+    ("run_ms", "queued_ms", "is_named"),
+    [(1, 25, False), (1, 400, False), (20, 0, True), (11, 11, True), (11, 0, False)],
+)
+def test_a_service_that_rests_is_not_named_however_long_its_threads_queue(
+    tmp_path: Path, run_ms: int, queued_ms: int, is_named: bool
+) -> None:
+    """29 threads each a second: together they must run, or be kept from running, for half a core."""
+    fake, service, root = FakeProc(tmp_path), 500, 400
+    fake.process(root)
+    fake.process(service, threads={})
+    (fake.proc / f"{service}/fd").mkdir()
+    (fake.proc / f"{service}/fd/3").symlink_to("socket:[77]")
+    table, services = ProcessTable(str(fake.proc)), HostServices(str(fake.proc))
+    table.refresh(0.0)
+    stat = table.get(root)
+    assert stat is not None
+    placed = {root: ProcessPlace(stat, root, 0, "gpu", None, "")}
+    services.note(0.0, (ADDRESS, 80), 77, root)
+    for second in range(3):
+        for tid in range(501, 530):
+            times = f"{second * run_ms * 10**6} {second * queued_ms * 10**6} {second + 1}\n"
+            fake.write(f"proc/{service}/task/{tid}/schedstat", times)
+        seen = services.find(float(second), table, placed, Listening())
+    assert (list(seen) == [service]) is is_named
