@@ -47,9 +47,10 @@ class RunRank(Struct, frozen=True):
     here: int | None = None
 
     def missing(self, seen: Iterable[RunRank]) -> str:
-        """Name the machine's missing ranks: ``3 of 4 ranks seen, rank 2 missing``.
+        """Name the machine's ranks without a GPU: ``3 of 4 ranks seen, rank 2 holds no GPU here``.
 
-        Empty if none is missing. If the environment does not show which ranks are on this machine: ``3 of 4 ranks seen
+        Only processes that hold a GPU are read, so a rank that is not seen may run all the same. Empty if all are
+        seen. If the environment does not show which ranks are on this machine: ``3 of 4 ranks seen
         here``.
         """
         numbers = {
@@ -70,12 +71,12 @@ class RunRank(Struct, frozen=True):
             return ""
         named = ", ".join(absent[:MOST_ABSENT]) + (", …" if len(absent) > MOST_ABSENT else "")
         on = "" if self.here == self.ranks else " of this machine"
-        ranks = "rank" if len(absent) == 1 else "ranks"
-        return f"{self.here - len(absent)} of {self.here} ranks{on} seen, {ranks} {named} missing"
+        hold = f"rank {named} holds" if len(absent) == 1 else f"ranks {named} hold"
+        return f"{self.here - len(absent)} of {self.here} ranks{on} seen, {hold} no GPU here"
 
 
 MOST_ABSENT = 4
-"""Limit of missing ranks that are named."""
+"""Limit of ranks without a GPU that are named."""
 
 
 class Facts(Struct, frozen=True):

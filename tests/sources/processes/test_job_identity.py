@@ -86,9 +86,9 @@ def test_which_rank_of_a_run_a_process_is_says_its_environment(
 
 @pytest.mark.parametrize(
     ("me", "seen", "words"),
-    [(RunRank(1, 4, 0, 0, 4), (0, 1, 3), "3 of 4 ranks seen, rank 2 missing"),
+    [(RunRank(1, 4, 0, 0, 4), (0, 1, 3), "3 of 4 ranks seen, rank 2 holds no GPU here"),
      (RunRank(1, 4, 0, 0, 4), (0, 1, 2, 3), ""),
-     (RunRank(1, 16, 9, 8, 8), (9,), "1 of 8 ranks of this machine seen, ranks 8, 10, 11, 12, … missing"),
+     (RunRank(1, 16, 9, 8, 8), (9,), "1 of 8 ranks of this machine seen, ranks 8, 10, 11, 12, … hold no GPU here"),
      (RunRank(1, 4, 0), (0, 1), "2 of 4 ranks seen here"), (RunRank(1, 2, 0), (0, 1), ""), (RunRank(1, 4), (), "")],
 )  # fmt: skip
 def test_ranks_that_are_not_seen_are_named(me: RunRank, seen: tuple[int, ...], words: str) -> None:
