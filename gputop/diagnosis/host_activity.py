@@ -132,6 +132,16 @@ class GpuHostActivity(Struct):
         return [p for p in self.loaders if p.state in HALTED]
 
     @property
+    def stopped(self) -> list[ProcessSample]:
+        """Processes of the job that a signal has stopped, the main process first.
+
+        Other owners of the GPU may be other jobs.
+        """
+        main = [self.primary] if self.primary is not None else []
+        others = [p for p in self.tree if p.role != "gpu"]
+        return [p for p in (*main, *others) if p.state == "T"]
+
+    @property
     def process_bytes(self) -> float | None:
         """Device memory of the owners."""
         return total([p.gpu_mem_bytes for p in self.owners])

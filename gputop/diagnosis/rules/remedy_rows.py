@@ -268,11 +268,11 @@ REMEDIES: tuple[RemedyRow, ...] = (
         lambda s, f: "traced" in [x.state for x in (s.host.main_state, s.host.worker_state) if x is not None],
     ),
     RemedyRow(
-        ("unseen stopped", "idle stopped"), "workers are stopped by a signal", "let them go on: kill -CONT {halted}",
-        "kill -CONT", lambda s, f: bool(s.tick.halted),
+        ("unseen stopped", "idle stopped"), "several processes are stopped by a signal",
+        "let them go on: kill -CONT {stopped}", "kill -CONT", lambda s, f: len(s.tick.stopped) > 1,
     ),
     RemedyRow(
-        ("unseen stopped", "idle stopped"), "the process is stopped by a signal", "let it go on: kill -CONT {pid}",
+        ("unseen stopped", "idle stopped"), "a process is stopped by a signal", "let it go on: kill -CONT {stopped}",
         "kill -CONT",
     ),
     RemedyRow(
@@ -360,7 +360,7 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
         "pid": s.tick.pid or "PID",
         "name": "" if f is None else f.name or "one process",
         "pid_of_feeder": "PID" if f is None else f.pid,
-        "halted": " ".join(str(p.pid) for p in s.tick.halted),
+        "stopped": " ".join(str(p.pid) for p in s.tick.stopped) or s.tick.pid or "PID",
         **spares(s),
     }
     return row.words.format(**values), row.short.format(**values)
