@@ -106,6 +106,7 @@ def because(verdict: str, cause: str | None, *says: str, **more: Any) -> dict[st
     return {"verdict": verdict, "cause": cause, "says": says, **more}
 
 
+STORE = "127.0.0.1:29500, where its ranks meet: 1 of 2 ranks seen here"
 UNKNOWN = because("starved_unattributed", "unknown")
 ASKS = feeders(*[{}] * 2, waits_for=(WaitEnd("socket", 97.0, (4009,)),), feed_by="peer")
 SERVES = kind([replace(feeders({"run": 98.0})[0], pid=4009)], "python", "R3 same command line")[0]
@@ -310,6 +311,18 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (20.0, [main_of(write=90.0), *feeders(IDLE, IDLE)], {}, because("main_process", "pipe")),
         (20.0, [replace(main_of(poll=90.0), feed_by="main socket", net_rx_bytes_per_s=5e4), *feeders(IDLE, IDLE)], {},
          because("main_process", "network")),
+        # Its own waits fill half of the idle time: the rest may be near to what it runs, or sleeps.
+        *[(37.0, [main_of(run=run, network=45.0, sleep=sleep), *NO_SOCKET], {},
+           because("main_process", "network", "itself 45 %", "fetch", never=("waits for nobody", "torch.compile")))
+          for run, sleep in ((10.0, 25.0), (17.0, 33.0))],
+        (37.0, [main_of(run=17.0, write=45.0, sleep=33.0), *NO_SOCKET], {},
+         because("main_process", "pipe", "a pipe that is full 45 %")),
+        # Its polls of a socket with a timeout are told with the waits.
+        (26.0, [replace(main_of(26.0, network=18.0, poll=42.0), feed_by="main socket", net_rx_bytes_per_s=5e4)], {},
+         because("main_process", "network", "itself 60 %")),
+        # Where ranks meet there are no data to fetch.
+        (20.0, [replace(main_of(network=95.0), waits_for=(WaitEnd("network", 95.0, detail=STORE),))], {},
+         because("main_process", "ranks", f"other ranks of its job at {STORE}, 95 %", "slowest", never="fetch")),
         (60.0, [job("sleep 6, lock 4", feed=shares(network=98.0), **NETWORK_JOB)], {}, "dataloader_io"),
         (11.0, [main_of(run=20.0, sleep=80.0), *feeders({"run": 60.0, "queued": 30.0}, {"run": 85.0})], {},
          because("dataloader_cpu", "cpu")),
@@ -424,8 +437,8 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
             ("python3 -m ipykernel_launcher -f kernel.json", "", None, "notebook's kernel waits for its next cell"),
             ("python train.py", "10.0.0.7:29500", "ranks", "for other ranks of its job, at 10.0.0.7:29500"),
             ("python train.py", "10.0.0.7:29400", "ranks", "for other ranks of its job, at 10.0.0.7:29400"),
-            ("python train.py", "10.0.0.7:4711, where its ranks meet: 3 of 4 ranks seen, rank 2 missing", "ranks",
-             "3 of 4 ranks seen, rank 2 missing"),
+            ("python train.py", "10.0.0.7:4711, where its ranks meet: 3 of 4 ranks seen, rank 2 holds no GPU here",
+             "ranks", "3 of 4 ranks seen, rank 2 holds no GPU here"),
             ("python consume.py", "10.0.0.7:5672", "network", "waits for 10.0.0.7:5672 since the start"),
             ("python consume.py", "", None, "the main thread polls for"),
         )],
@@ -437,7 +450,11 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
                replace(feeders(IDLE, {"disk": 100.0})[1])], {},
          because("idle", "mount", "on /data/bucket", "server")),
         (0.0, [main_of(poll=100.0), *feeders(IDLE), *STOPPED], {},
-         because("idle", "stopped", "1 of 2 stopped by a signal (SIGSTOP), pid 4002", "kill -CONT 4002")),
+         because("idle", "stopped", "1 of 2 stopped by a signal (SIGSTOP), pid 4002", "let it go on: kill -CONT 4002")),
+        # Whoever of a job is stopped is let go on; another job on the GPU is left alone.
+        (0.0, [idle_main("T", unread=100.0), *feeders(IDLE), *STOPPED,
+               replace(idle_main("T"), pid=9, gpu_mem_bytes=1.0)], {},
+         because("idle", "stopped", "let them go on: kill -CONT 4000 4002", never=" 9")),
         # Where main does not wait for them, they are ahead.
         (0.0, [main_of(sleep=100.0), *feeders(*[{"lock": 100.0}] * 2)], {}, because("idle", "sleep")),
         # Short steps that workers hold back are starved; where nobody works, or nothing runs, that is idle.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec import Struct
+
 from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.idle_attribution import MOSTLY
 from gputop.diagnosis.signals import HostSide, Signals
 from gputop.diagnosis.window import WINDOW_S
 from gputop.diagnosis.workers import BY_NAME
@@ -70,8 +73,15 @@ _OWN: dict[Cause, str] = {
 }
 
 
-def own_wait(s: Signals) -> tuple[Cause, float] | None:
-    """Cause and share of the main thread's own wait, or None."""
+class OwnWait(Struct, frozen=True):
+    """A wait of the main thread for nobody else; ``share`` of the time, 0 to 1."""
+
+    cause: Cause
+    share: float
+
+
+def own_wait(s: Signals) -> OwnWait | None:
+    """The main thread's own wait, or None."""
     waits, found, mostly = s.host.waits, s.host.attribution, s.host.named
     if waits is None or s.idle < IDLE_PCT:
         return None
@@ -94,19 +104,21 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
         }
         if _polls_own_socket(s) and not s.host.mean.listens:
             # A socket with a timeout (requests, boto3) polls.
-            most["network"] = found.most_fetch
+            most["network"], shares["network"] = found.most_fetch, waits.network + waits.poll
         cause = max(most, key=lambda name: most[name])
         if most[cause] >= PURE_WAIT:
-            return cause, shares[cause]
+            return OwnWait(cause, shares[cause])
     cause = max(least, key=lambda name: least[name], default="unknown")
-    return (cause, shares[cause]) if least else None
+    return OwnWait(cause, shares[cause]) if least else None
 
 
-def main_alone(s: Signals) -> Cause | None:
+def main_alone(s: Signals) -> OwnWait | None:
     """Cause in the main thread if it waited for no other process.
 
     Which of them lay in the idle time is not known: it may run, or sleep, until the GPU is done. But it waited for no
-    other process, and no feeder worked. ``unknown`` where running and sleeping would fit the idle time alike.
+    other process, and no feeder worked. Where a disk, the network and full pipes, which are never the GPU, fill half
+    of the idle time, the largest of them is it, however near the rest is to running or sleeping. ``unknown`` where
+    running and sleeping would fit the idle time alike.
     """
     host = s.host.mean
     waits, idle = s.host.waits, s.idle / 100.0
@@ -114,18 +126,22 @@ def main_alone(s: Signals) -> Cause | None:
         return None
     if works(s) or _may_still_feed(s) or "main_alone" not in s.host.named:
         return None
-    own_waits = waits.disk + waits.network + waits.write
+    own = (
+        OwnWait("disk", waits.disk),
+        OwnWait("network", waits.network),
+        OwnWait("pipe", waits.write),
+    )
+    own_waits = sum(wait.share for wait in own)
+    if own_waits >= MOSTLY * idle:
+        return max(own, key=lambda wait: wait.share)
     ran, slept = abs(host.main - (idle - own_waits)), abs(waits.sleep - (idle - own_waits))
     surely = s.host.attribution.main_run >= SURELY
     if abs(ran - slept) < CLOSER and not surely:
-        return "unknown"
-    return (
-        "sleep"
-        if slept < ran and not surely
-        else "queued"
-        if 2.0 * (host.main_queued or 0.0) >= host.main
-        else "cpu"
-    )
+        return OwnWait("unknown", waits.sleep)
+    if slept < ran and not surely:
+        return OwnWait("sleep", waits.sleep)
+    is_queued = 2.0 * (host.main_queued or 0.0) >= host.main
+    return OwnWait("queued" if is_queued else "cpu", host.main)
 
 
 def _polls_own_socket(s: Signals) -> bool:

@@ -8,6 +8,7 @@ from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,
     PURE_WAIT,
+    OwnWait,
     both_words,
     compiles,
     cores_note,
@@ -18,7 +19,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
-from gputop.model.feeders import Cause
+from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import rate, share
 
 
@@ -28,7 +29,7 @@ def _main_process(s: Signals) -> bool:
     )
 
 
-OWN_WAITS = {
+OWN_WAITS: dict[Cause, str] = {
     "network": "waits for the network itself",
     "disk": "waits for a disk itself",
     "pipe": "waits for the reader of a pipe that is full",
@@ -36,23 +37,42 @@ OWN_WAITS = {
 }
 
 
+NEVER_THE_GPU: frozenset[Cause] = frozenset(("disk", "network", "pipe"))
+"""Own waits that can be no wait for the GPU."""
+
+
+def _own_words(s: Signals, wait: OwnWait) -> str:
+    """A wait of the main thread's own: ``waits for the network itself at 10.0.0.7:443 58 % of the time``."""
+    if wait.cause != "network":
+        return f"{OWN_WAITS[wait.cause]} {share(wait.share)} of the time"
+    address = f" at {s.host.address}" if s.host.address else ""
+    received = f", receiving {rate(s.host.rx)}" if (s.host.rx or 0.0) >= LEAST_RX else ""
+    return f"{OWN_WAITS[wait.cause]}{address} {share(wait.share)} of the time{received}"
+
+
 def _tell_main(s: Signals) -> RuleResult:
     host, level, line = s.host, starved_level(s), "the main thread"
     idle = f"; the GPU is idle {s.idle:.0f} % of the time"
     wait = None if main_runs(s) else own_wait(s)
     alone = None if main_runs(s) or wait is not None else main_alone(s)
-    if wait is not None:
-        address = f" at {host.address}" if wait[0] == "network" and host.address else ""
-        line += f" {OWN_WAITS[wait[0]]}{address} {share(wait[1])} of the time"
-        if wait[0] == "network" and (host.rx or 0.0) >= LEAST_RX:
-            line += f", receiving {rate(host.rx)}"
-    elif alone in ("sleep", "unknown"):
-        line += " runs or sleeps by a timer and waits for nobody"
-    found = wait[0] if wait is not None else alone
-    if found is not None and found not in ("cpu", "queued"):
-        return RuleResult(
-            level, (line + idle, both_words(s)), *remedy(f"main {found}", s), cause=found
+    if alone is not None and alone.cause in NEVER_THE_GPU:
+        wait, alone = alone, None
+    if wait is not None and wait.cause == "network" and WHERE_RANKS_MEET in host.address:
+        # The store where ranks meet gives no data: another rank is what it waits for.
+        line += (
+            f" waits for other ranks of its job at {host.address}, {share(wait.share)} of the time"
         )
+        return RuleResult(
+            level, (line + idle, both_words(s)), *remedy("unseen ranks", s), cause="ranks"
+        )
+    if wait is not None:
+        line += f" {_own_words(s, wait)}"
+    elif alone is not None and alone.cause in ("sleep", "unknown"):
+        line += " runs or sleeps by a timer and waits for nobody"
+    found = wait or alone
+    if found is not None and found.cause not in ("cpu", "queued"):
+        words = remedy(f"main {found.cause}", s)
+        return RuleResult(level, (line + idle, both_words(s)), *words, cause=found.cause)
     if alone is not None:
         line += f" is busy {share(host.mean.main)} of the time and waits for nobody"
     else:
