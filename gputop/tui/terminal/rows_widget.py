@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rich.color import Color
+from rich.color import Color, ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
@@ -16,7 +16,15 @@ from textual.widget import Widget
 from gputop.model.clean_text import terminal_safe
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import THEMES
-from gputop.tui.terminal.row_strip import RowStrip
+from gputop.tui.terminal.cell_writer import Cell, changed_text, row_cells
+
+SYNC_START, SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
+"""A terminal that knows them shows all in between at once; others ignore them."""
+_COLOR_SYSTEMS = {
+    "standard": ColorSystem.STANDARD,
+    "256": ColorSystem.EIGHT_BIT,
+    "truecolor": ColorSystem.TRUECOLOR,
+}
 
 
 @lru_cache(maxsize=1024)
@@ -37,6 +45,15 @@ def style_of(theme_name: str, name: str) -> Style:
         reverse=look.reverse,
         underline=look.underline,
     )
+
+
+@lru_cache(maxsize=1024)
+def sequence_of(theme_name: str, name: str, color_system: str | None) -> str:
+    """Return the terminal's sequence that begins a style, as Textual would write it."""
+    drawn = style_of(theme_name, name).render(
+        "x", color_system=_COLOR_SYSTEMS.get(color_system or "")
+    )
+    return drawn.partition("x")[0]
 
 
 def strip_of(app: App[object], row: Row, width: int) -> Strip:
@@ -81,7 +98,12 @@ class RowsPage(ScrollView, can_focus=False):
 
 
 class LiveRows(Widget, can_focus=False):
-    """Shows rows that change every second."""
+    """Shows rows that change every second.
+
+    Textual draws all rows at first, after something lay above them, and when the size, the theme or
+    the number of rows has changed. Between that the changed cells alone are written, past Textual:
+    docs/design/rows.md says why.
+    """
 
     DEFAULT_CSS = "LiveRows { width: 100%; height: 100%; }"
 
@@ -89,46 +111,58 @@ class LiveRows(Widget, can_focus=False):
         super().__init__()
         self.rows: list[Row] = []
         """The rows on screen."""
-        self._strips: list[RowStrip] = []
-        self._shown: dict[int, RowStrip] = {}
+        self._cells: dict[int, list[Cell]] = {}
+        """The cells of these rows by their place, where they have been needed."""
+        self._width = -1
+        """Width of the rows in cells; none before the first rows, and after a change of theme."""
 
     def set_rows(self, rows: list[Row]) -> None:
-        """Show these rows; refresh those that changed."""
-        old, self.rows, width = self.rows, rows, self.app.size.width
-        is_alike = (
-            len(old) == len(rows) == len(self._strips)
-            and bool(rows)
-            and self._strips[0].width == width
-        )
-        if not is_alike:
-            self._strips = [self._strip(y, row, width) for y, row in enumerate(rows)]
+        """Show these rows."""
+        old, self.rows = self.rows, rows
+        width = self.app.size.width
+        if len(old) != len(rows) or self._width != width:
+            self._width = width
+            self._cells.clear()
             self.refresh()
-        elif changed := [y for y, row in enumerate(rows) if row is not old[y] and row != old[y]]:
-            last = [self._strips[y].row_cells[-1] for y in changed]
+            return
+        changed = [y for y, row in enumerate(rows) if row is not old[y] and row != old[y]]
+        if not changed:
+            return
+        # Textual's name for the driver is private; its output is what Textual itself writes to.
+        driver = self.app._driver
+        if driver is not None and self.screen is self.app.screen:
+            driver.write(self._changed_cells(changed, old))
+        else:
             for y in changed:
-                self._strips[y] = self._strip(y, rows[y], width)
-            # A region without the last cell is an update of the cells that changed, see ``RowStrip``.
-            ends = [
-                width - (self._strips[y].row_cells[-1] == cell)
-                for y, cell in zip(changed, last, strict=True)
-            ]
-            self.refresh(*[Region(0, y, end, 1) for y, end in zip(changed, ends, strict=True)])
+                self._cells.pop(y, None)
+            self.refresh(*[Region(0, y, width, 1) for y in changed])
 
-    def _strip(self, y: int, row: Row, width: int) -> RowStrip:
-        return RowStrip(strip_of(self.app, row, width), width, y, self._shown)
+    def _changed_cells(self, changed: list[int], old: list[Row]) -> str:
+        """Return the text that turns these rows of the terminal into the present ones."""
+        parts = [SYNC_START]
+        place = self.region.offset
+        for y in changed:
+            before = self._cells.get(y) or row_cells(old[y], self._width, self._sequence_of)
+            now = row_cells(self.rows[y], self._width, self._sequence_of)
+            self._cells[y] = now
+            parts.append(changed_text(place.y + y, place.x, before, now))
+        return "".join([*parts, SYNC_END])
+
+    def _sequence_of(self, name: str) -> str:
+        theme = getattr(self.app, "look", THEMES["dark"]).name
+        return sequence_of(theme, name, self.app.console.color_system)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        shown: list[Strip] = [*self._strips[crop.y : crop.bottom]]
-        shown += [Strip.blank(self.size.width)] * (crop.height - len(shown))
-        return (
-            shown
-            if crop.width == self.size.width
-            else [strip.crop(crop.x, crop.right) for strip in shown]
-        )
+        width = self.size.width
+        shown = [strip_of(self.app, row, width) for row in self.rows[crop.y : crop.bottom]]
+        shown += [Strip.blank(width)] * (crop.height - len(shown))
+        if crop.width == width:
+            return shown
+        return [strip.crop(crop.x, crop.right) for strip in shown]
 
     def apply_theme(self) -> None:
         """Draw the same rows in the app's new colours."""
-        self._strips = []
+        self._width = -1
         self.set_rows(self.rows)
 
     def show_error(self, text: str) -> None:
