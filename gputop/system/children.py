@@ -7,6 +7,7 @@ test forbids every other way to start a program.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -214,6 +215,76 @@ def pool(most: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         most, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
     )
+
+
+class ForkEnded(Exception):
+    """A fork ended without a result; ``how`` is one phrase, ``is_late`` whether its time was up."""
+
+    def __init__(self, status: int) -> None:
+        self.how = how_it_ended(status)
+        self.is_late = status == -signal.SIGPROF
+        super().__init__(self.how)
+
+
+def in_a_fork(work: Callable[[], bytes], *, cpu_s: float, growth_bytes: int) -> bytes:
+    """Return the result of ``work`` in a fork that may take so much.
+
+    ``cpu_s`` bounds its processor time, also where it hangs in C; ``growth_bytes`` bounds what its
+    address space may grow by, beyond which it gets MemoryError. Call it before other threads are
+    started. Raises ForkEnded and OSError.
+    """
+    told, tells = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _work_in_fork(work, parent, tells, cpu_s, growth_bytes)
+    os.close(tells)
+    try:
+        with open(told, "rb") as result:
+            data = result.read()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise ForkEnded(os.waitstatus_to_exitcode(status))
+    return data
+
+
+def _work_in_fork(
+    work: Callable[[], bytes], parent: int, tells: int, cpu_s: float, growth_bytes: int
+) -> None:
+    """Write the result of ``work``, and end this process."""
+    status = 1
+    try:
+        die_with_parent(parent)
+        # Nobody reads a core file, or a stack on stderr, of what a damaged file does to its reader.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if "faulthandler" in sys.modules:
+            sys.modules["faulthandler"].disable()
+        limit_growth(growth_bytes)
+        # SIGPROF ends the process in the middle of a C function, too.
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        data = work()
+        with open(tells, "wb") as result:
+            result.write(data)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def limit_growth(growth_bytes: int) -> None:
+    """Limit the growth of this process's address space."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm", "rb") as statm:
+        pages = int(statm.read().split(None, 1)[0])
+    limit = pages * resource.getpagesize() + growth_bytes
+    if soft != resource.RLIM_INFINITY:
+        limit = min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def end(child: Child, term_s: float = 0.0) -> None:

@@ -6,17 +6,25 @@ list of events for each device. Sizes are bytes; addresses are the device's.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from gputop.features.memory_snapshot.stacks import AllocationStack, Stacks
+from gputop.model.foreign_values import text_of, whole_number
 from gputop.system.plain_pickle import NotPlain, load_plain
 from gputop.system.safe_open import open_regular
 
-MOST_BLOCKS, MOST_EVENTS, MOST_DEVICES = 5_000_000, 20_000_000, 1024
-"""More than any allocator has: one list can occur in a pickle many times."""
+MOST_DEVICES = 1024
+"""More than any machine has."""
+ENTRY_BYTES = 8
+"""A pickle has at least so many bytes for an entry: a dictionary, and two keys with their values.
+
+One list or dictionary can occur in a pickle many times, for two bytes each.
+"""
+LONGEST_STATE = 40
 MOST_BYTES = 1 << 48
 """More than any device has."""
 ALLOC, FREE_REQUESTED, FREE, SEGMENT_ALLOC, SEGMENT_FREE, OOM, OTHER = range(7)
@@ -37,7 +45,7 @@ _SQLITE_KINDS: tuple[tuple[bytes, str], ...] = (
 T = TypeVar("T")
 
 
-class MemoryBlock(Struct, frozen=True):
+class MemoryBlock(Struct, frozen=True, gc=False):
     """Part of a segment.
 
     ``requested`` is the program's size, ``size`` the rounded one.
@@ -108,7 +116,7 @@ class AllocatorSnapshot(Struct):
 
 
 def read_snapshot(path: str) -> AllocatorSnapshot:
-    """Read a file. Raises NotPlain if it is not a snapshot, and OSError."""
+    """Read a file. Raises NotPlain if it is not a snapshot, OSError and MemoryError."""
     _refuse_sqlite(path)
     data = load_plain(path)
     if isinstance(data, list):
@@ -118,11 +126,7 @@ def read_snapshot(path: str) -> AllocatorSnapshot:
         raise NotPlain(
             "holds no segments: a snapshot is what torch.cuda.memory._dump_snapshot writes"
         )
-    try:
-        return _Reader(path).snapshot(data)
-    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        found = f"an entry has no {error}" if isinstance(error, KeyError) else str(error)
-        raise NotPlain(f"is not a memory snapshot that PyTorch writes: {found}") from None
+    return _Reader(path, os.path.getsize(path) // ENTRY_BYTES).snapshot(data)
 
 
 def _refuse_sqlite(path: str) -> None:
@@ -140,29 +144,35 @@ class _Impossible(Exception):
     """A number that no allocator writes; its entry is left out."""
 
 
-class _Reader:
-    """Reads the parts of one snapshot; ``impossible`` counts entries left out."""
+def _malformed(words: str) -> NotPlain:
+    return NotPlain(f"is not a memory snapshot that PyTorch writes: {words}")
 
-    def __init__(self, path: str) -> None:
+
+class _Reader:
+    """Reads the parts of one snapshot.
+
+    ``most_entries`` is how many entries the file can hold. What was read is let go: the entries of
+    a million blocks take as much memory as all that is made of them. So a list is read only once.
+    """
+
+    def __init__(self, path: str, most_entries: int) -> None:
         self._path = path
         self._stacks = Stacks()
         self._impossible = 0
+        self._left = most_entries
 
     def snapshot(self, data: dict[str, Any]) -> AllocatorSnapshot:
-        """Return all devices. Raises NotPlain, KeyError, TypeError, AttributeError and ValueError."""
+        """Return all devices. Raises NotPlain."""
         segments = self._segments(data["segments"])
         traces = data.get("device_traces") or []
         if not isinstance(traces, list) or len(traces) > MOST_DEVICES:
             raise NotPlain("is not a memory snapshot: its events are no list")
-        if sum(len(events) for events in traces if isinstance(events, list)) > MOST_EVENTS:
-            raise NotPlain(f"holds more than {MOST_EVENTS} events: record fewer (max_entries)")
         events = {at: self._read(trace, self._event) for at, trace in enumerate(traces)}
         steps = self._steps(data.get("external_annotations"))
+        with_events = {at for at, device_events in events.items() if device_events}
         devices = [
             DeviceMemory(at, segments.get(at, []), events.get(at, []), *steps.get(at, ([], "")))
-            for at in sorted(
-                {*segments, *(at for at, device_events in events.items() if device_events)}
-            )
+            for at in sorted({*segments, *with_events})
         ]
         if not devices:
             raise NotPlain(
@@ -174,11 +184,17 @@ class _Reader:
         return AllocatorSnapshot(self._path, devices, self._stacks.all, known, self._impossible)
 
     def _read(self, entries: Any, read: Callable[[dict[str, Any]], T]) -> list[T]:
-        """Read entries; one with an impossible number is only counted."""
+        """Read entries, and let each go; one with an impossible number is only counted."""
         if not isinstance(entries, list):
-            raise TypeError(f"{str(entries)[:40]!r} where a list belongs")
+            raise _malformed(f"{_quoted(entries)} where a list belongs")
+        self._left -= len(entries)
+        if self._left < 0:
+            raise NotPlain("holds more entries than its size explains: some occur many times")
         results: list[T] = []
-        for entry in entries:
+        for at, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                raise _malformed(f"{_quoted(entry)} where a dictionary belongs")
+            entries[at] = None
             try:
                 results.append(read(entry))
             except _Impossible:
@@ -187,8 +203,6 @@ class _Reader:
 
     def _segments(self, recorded: list[Any]) -> dict[int, list[MemorySegment]]:
         """Segments by device."""
-        if sum(len(segment["blocks"]) for segment in recorded) > MOST_BLOCKS:
-            raise NotPlain(f"holds more than {MOST_BLOCKS} blocks")
         by_device: dict[int, list[MemorySegment]] = {}
         for device, segment in self._read(recorded, self._segment):
             by_device.setdefault(device, []).append(segment)
@@ -202,48 +216,52 @@ class _Reader:
         def read(block: dict[str, Any]) -> MemoryBlock:
             nonlocal end
             # Blocks tile their segment; PyTorch 2.0 did not write their addresses.
-            begin, size = _whole(block.get("address", end)), _size(block["size"])
+            begin, size = _whole(block.get("address", end)), _size(_of(block, "size"))
             end = begin + size
             return MemoryBlock(
                 begin,
                 size,
                 _requested(block, size),
-                str(block["state"]),
+                text_of(_of(block, "state"), LONGEST_STATE),
                 self._stacks.number(block),
             )
 
-        blocks = self._read(segment["blocks"], read)
-        is_private, is_expandable = (
-            isinstance(pool, (tuple, list)) and any(pool),
-            segment.get("is_expandable") is True,
-        )
-        stream, device = (
-            _whole(segment.get("stream") or 0),
-            _size(segment.get("device", 0), MOST_DEVICES),
-        )
-        total = _size(segment["total_size"])
+        blocks = self._read(_of(segment, "blocks"), read)
+        is_private = isinstance(pool, (tuple, list)) and any(pool)
+        stream = _whole(segment.get("stream") or 0)
+        device = _size(segment.get("device", 0), MOST_DEVICES)
         return device, MemorySegment(
-            address, total, tuple(blocks), stream, is_private, is_expandable
+            address,
+            _size(_of(segment, "total_size")),
+            tuple(blocks),
+            stream,
+            is_private,
+            segment.get("is_expandable") is True,
         )
 
     def _event(self, event: dict[str, Any]) -> AllocatorEvent:
-        action, free = _ACTIONS.get(event["action"], OTHER), _whole(event.get("device_free", 0))
-        address, size = _whole(event.get("addr") or 0), _size(event.get("size", 0))
-        time_us, stream = _whole(event.get("time_us", 0)), _whole(event.get("stream") or 0)
-        number = self._stacks.number(event)
+        action = _of(event, "action")
+        if not isinstance(action, str):
+            raise _malformed(f"{_quoted(action)} where an action belongs")
+        free_bytes = whole_number(event.get("device_free", 0), 0, MOST_BYTES - 1)
         return AllocatorEvent(
-            action, address, size, time_us, stream, number, free if 0 <= free < MOST_BYTES else None
+            _ACTIONS.get(action, OTHER),
+            _whole(event.get("addr") or 0),
+            _size(event.get("size", 0)),
+            _whole(event.get("time_us", 0)),
+            _whole(event.get("stream") or 0),
+            self._stacks.number(event),
+            free_bytes,
         )
 
     def _steps(self, annotations: Any) -> dict[int, tuple[list[int], str]]:
         """Begin of each device's steps, and the annotation marking them."""
+        if not isinstance(annotations, list):
+            return {}
         begins: dict[tuple[int, str], list[int]] = {}
-        for entry in annotations if isinstance(annotations, list) else ():
-            name = str(entry.get("name", "")) if isinstance(entry, dict) else ""
-            kind = next((kind for kind in _STEP_NAMES if name.startswith(kind)), None)
-            if kind is not None and entry.get("stage") == "START":
-                key = (_whole(entry.get("device", 0)), kind)
-                begins.setdefault(key, []).append(_whole(entry.get("time_us", 0)))
+        for mark in self._read([row for row in annotations if isinstance(row, dict)], _step_mark):
+            if mark is not None:
+                begins.setdefault((mark.device, mark.kind), []).append(mark.time_us)
         # The last kind that is set is the best one.
         return {
             device: (sorted(times), kind)
@@ -253,24 +271,57 @@ class _Reader:
         }
 
 
+class _StepMark(Struct, frozen=True):
+    """Begin of a step on one device."""
+
+    device: int
+    kind: str
+    time_us: int
+
+
+def _step_mark(entry: dict[str, Any]) -> _StepMark | None:
+    """The step that an annotation begins. Raises NotPlain."""
+    name = text_of(entry.get("name"), LONGEST_STATE)
+    kind = next((kind for kind in _STEP_NAMES if name.startswith(kind)), None)
+    if kind is None or text_of(entry.get("stage"), LONGEST_STATE) != "START":
+        return None
+    return _StepMark(_whole(entry.get("device", 0)), kind, _whole(entry.get("time_us", 0)))
+
+
+def _quoted(value: Any) -> str:
+    return "nothing" if value is None else repr(text_of(value, 40))
+
+
+def _of(entry: dict[str, Any], key: str) -> Any:
+    """A value that every entry has. Raises NotPlain."""
+    try:
+        return entry[key]
+    except KeyError:
+        raise _malformed(f"an entry has no {key!r}") from None
+
+
 def _whole(value: Any) -> int:
-    """An address, a stream or a time. Raises TypeError."""
+    """An address, a stream or a time, of any size: none is shown. Raises NotPlain."""
     if not isinstance(value, int):
-        raise TypeError(f"{str(value)[:40]!r} where a whole number belongs")
+        raise _malformed(f"{_quoted(value)} where a whole number belongs")
     return value
 
 
 def _size(value: Any, limit: int = MOST_BYTES) -> int:
-    """A size, or another number below ``limit``. Raises TypeError and _Impossible."""
-    if not 0 <= _whole(value) < limit:
+    """A size, or another number below ``limit``. Raises NotPlain and _Impossible."""
+    size = _whole(value)
+    if not 0 <= size < limit:
         raise _Impossible
-    return int(value)
+    return size
 
 
 def _requested(block: dict[str, Any], size: int) -> int:
     history = block.get("history")
     if "frames" not in block and isinstance(history, list) and history:
-        return _size(history[0]["real_size"])
+        first = history[0]
+        if not isinstance(first, dict):
+            raise _malformed(f"{_quoted(first)} where a dictionary belongs")
+        return _size(_of(first, "real_size"))
     return min(_size(block.get("requested_size", size)), size)
 
 

@@ -25,7 +25,7 @@ from gputop.features.memory_snapshot.allocator_snapshot import (
     AllocatorSnapshot,
     DeviceMemory,
 )
-from gputop.features.memory_snapshot.pools import FreeMemory, free_memory, ranges_after
+from gputop.features.memory_snapshot.pools import FreeMemory, Range, free_memory, ranges_after
 from gputop.features.memory_snapshot.stacks import CATEGORIES, NO_STACK, AllocationStack, Category
 
 LEAST_STEPS = 3
@@ -154,7 +154,7 @@ class MemoryReport(Struct, frozen=True):
 
 MOST_FAILURES = 5
 MOST_STEPS = 50
-"""The last ones; the live blocks of each are kept."""
+"""The last ones: memory is summed by place at each."""
 _CURVE = 200
 """Points: an attribute of a page takes some 4,000 characters."""
 _Live = dict[int, tuple[int, int]]
@@ -171,52 +171,60 @@ def analyse(snapshot: AllocatorSnapshot) -> MemoryReport:
 
 
 def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport:
-    events = device.events
-    end = _live_at_end(device)
-    before = _live_before(events, end, stacks)
-    in_use, reserved = [size for _, size in _replayed(events, before)], _reserved_after(device)
-    peak = max(range(len(in_use)), key=in_use.__getitem__)
-    failures = [number for number, event in enumerate(events) if event.action == OOM][
-        -MOST_FAILURES:
-    ]
-    times = list(accumulate((event.time_us for event in events), max))
-    bounds = sorted({bisect_left(times, begin) for begin in device.steps_us[-MOST_STEPS:]})
-    wanted_events = {peak, *failures, *bounds}
-    alive = {
-        at: dict(live)
-        for at, (live, _) in enumerate(_replayed(events, before))
-        if at in wanted_events
-    }
-    ranges = ranges_after(device, (peak, *failures))
-
-    def free_at(at: int, stream: int | None = None) -> FreeMemory:
-        return free_memory(
-            ranges[at], ((address, size) for address, (size, _) in alive[at].items()), stream
-        )
-
-    at_peak = alive[peak]
+    # A million live blocks are some hundred megabytes: each step lets go what the next does not need.
+    events, end = device.events, _reserved(device)
+    live_at_end = _live_at_end(device)
     allocated = {event.address for event in events if event.action == ALLOC}
-    survived = [end[address] for address in allocated if address in end]
+    survived = [live_at_end[address] for address in allocated if address in live_at_end]
+    before = _live_before(events, live_at_end, stacks)
+    preexisting_bytes = sum(size for size, _ in before.values())
+    in_use = [size for _, size in _replayed(events, dict(before))]
+    reserved = _reserved_after(device)
+    peak = max(range(len(in_use)), key=in_use.__getitem__)
+    failed = [number for number, event in enumerate(events) if event.action == OOM]
+    failures = set(failed[-MOST_FAILURES:])
+    times = list(accumulate((event.time_us for event in events), max))
+    bounds = {bisect_left(times, begin) for begin in device.steps_us[-MOST_STEPS:]}
+    ranges = ranges_after(device, (peak, *failures))
+    held_at_bounds: list[tuple[HeldMemory, ...]] = []
+    out_of_memory: list[OutOfMemory] = []
+    # What is wanted of a moment is computed when the replay passes it: to keep the live blocks of
+    # fifty moments would take fifty times their memory.
+    for at, (live, _) in enumerate(_replayed(events, before)):
+        if at == peak:
+            free_at_peak = _free(ranges[at], live)
+            categories_bytes = _by_category(live.values(), stacks)
+            held_at_peak = _by_place(live.values(), stacks)
+        if at in failures:
+            event = events[at]
+            free = _free(ranges[at], live, event.stream)
+            held = _by_place(live.values(), stacks)
+            place = _stack(stacks, event.stack).place
+            out_of_memory.append(_failure(event, place, held, in_use[at], reserved[at], free))
+        if at in bounds:
+            held_at_bounds.append(_by_place(live.values(), stacks))
     return DeviceReport(
         index=device.index,
         events=len(events),
-        peak=MemoryPeak(in_use[peak], peak, reserved[peak], max(reserved), free_at(peak))
+        peak=MemoryPeak(in_use[peak], peak, reserved[peak], max(reserved), free_at_peak)
         if events
         else None,
-        preexisting_bytes=sum(size for size, _ in before.values()),
-        end=_reserved(device),
-        categories_bytes=_by_category(at_peak.values(), stacks),
-        alive=_by_place(at_peak.values(), stacks),
+        preexisting_bytes=preexisting_bytes,
+        end=end,
+        categories_bytes=categories_bytes,
+        alive=held_at_peak,
         survived=_by_place(survived, stacks) if events else (),
         steps=len(bounds),
         steps_from=device.step_name or None,
-        growth=_growth([alive[at] for at in bounds], stacks),
-        out_of_memory=tuple(
-            _failure(events[at], alive[at], reserved[at], free_at(at, events[at].stream), stacks)
-            for at in failures
-        ),
+        growth=_growth(held_at_bounds),
+        out_of_memory=tuple(out_of_memory),
         curve=_thinned(in_use, reserved) if events else (),
     )
+
+
+def _free(ranges: list[Range], live: _Live, stream: int | None = None) -> FreeMemory:
+    sizes = ((address, size) for address, (size, _) in live.items())
+    return free_memory(ranges, sizes, stream)
 
 
 def _live_at_end(device: DeviceMemory) -> _Live:
@@ -228,33 +236,29 @@ def _live_at_end(device: DeviceMemory) -> _Live:
     }
 
 
-def _live_before(events: list[AllocatorEvent], end: _Live, stacks: list[AllocationStack]) -> _Live:
-    """Blocks alive before the first event: the end, with each event undone."""
-    live = dict(end)
+def _live_before(events: list[AllocatorEvent], live: _Live, stacks: list[AllocationStack]) -> _Live:
+    """Blocks alive before the first event: ``live``, those at the end, with each event undone in it."""
     for event in reversed(events):
         if event.action == ALLOC:
             live.pop(event.address, None)
         elif event.action == FREE:
             # Its stack is in an earlier event, or it was allocated before the recording.
             live[event.address] = (event.size, _UNKNOWN)
-    return {
-        address: (
-            size,
-            _UNKNOWN if number != _UNKNOWN and stacks[number].place == NO_STACK else number,
-        )
-        for address, (size, number) in live.items()
-    }
+    without_stack = {number for number, stack in enumerate(stacks) if stack.place == NO_STACK}
+    for address, (size, number) in live.items():
+        if number in without_stack:
+            live[address] = (size, _UNKNOWN)
+    return live
 
 
 _UNKNOWN = -1
 
 
-def _replayed(events: list[AllocatorEvent], before: _Live) -> Iterator[tuple[_Live, int]]:
+def _replayed(events: list[AllocatorEvent], live: _Live) -> Iterator[tuple[_Live, int]]:
     """Yield live blocks and their bytes, before and between events.
 
-    It is always the same dictionary, which changes.
+    It is always the dictionary that was given, which changes.
     """
-    live = dict(before)
     in_use = sum(size for size, _ in live.values())
     yield live, in_use
     for event in events:
@@ -328,18 +332,15 @@ def _by_category(
     return {category: sums[category] for category in CATEGORIES if category in sums}
 
 
-def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growth, ...]:
+def _growth(held_at_steps: list[tuple[HeldMemory, ...]]) -> tuple[Growth, ...]:
     """Places that hold more at each step's begin than at the one before.
 
     The first step is left out: it allocates memory that lives as long as the program, such as the optimizer's state.
     """
-    later = at_steps[1:]
+    later = held_at_steps[1:]
     if len(later) < LEAST_STEPS:
         return ()
-    by_step = [
-        {(row.place, row.category): row for row in _by_place(live.values(), stacks)}
-        for live in later
-    ]
+    by_step = [{(row.place, row.category): row for row in held} for held in later]
     grown: list[Growth] = []
     for key, row in by_step[-1].items():
         sizes = [step[key].bytes if key in step else 0 for step in by_step]
@@ -363,10 +364,11 @@ def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growt
 
 def _failure(
     event: AllocatorEvent,
-    live: _Live,
+    place: str,
+    alive: tuple[HeldMemory, ...],
+    in_use: int,
     reserved: int,
     free: FreeMemory,
-    stacks: list[AllocationStack],
 ) -> OutOfMemory:
     missing = max(0, event.size - (event.free_bytes or 0) - free.stuck_bytes - free.whole_bytes)
     if not missing:
@@ -375,8 +377,6 @@ def _failure(
         cause = "full"
     else:
         cause = "private_pool" if free.private_bytes >= free.other_streams_bytes else "other_stream"
-    in_use, place = sum(size for size, _ in live.values()), _stack(stacks, event.stack).place
-    alive = _by_place(live.values(), stacks)
     return OutOfMemory(
         event.size, event.free_bytes, reserved, in_use, free, missing, cause, place, alive
     )

@@ -7,18 +7,25 @@ functions in the stack decide it by convention.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from gputop.model.foreign_values import text_of, whole_number
 from gputop.system.plain_pickle import NotPlain
 
 MOST_FRAMES = 256
 """Frames of a stack that are examined, from the innermost on."""
 _SHOWN_FRAMES = 12
+LONGEST_NAME, LONGEST_TEXT = 500, 300
+"""Characters of a file's or function's name that are examined, and of a frame that are shown."""
+LARGEST_LINE = (1 << 31) - 1
 _INSTALLED = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3|<string>|<frozen|_dynamo|_inductor/"
+    # Windows: Programs/Python/Python312/Lib, miniconda3/envs/NAME/lib, pyenv-win/versions/3.12.1/Lib.
+    r"|^[A-Za-z]:/(?i:.*(?:python|conda|pyenv)[^/]*/(?:[^/]+/){0,2}lib/)"
 )
 _OF_PYTORCH = re.compile(r"(?:^|/)(?:torch|torchgen|triton|functorch)/")
 NO_STACK = "no stack recorded"
@@ -80,34 +87,37 @@ class Stacks:
 
     def __init__(self) -> None:
         self.all: list[AllocationStack] = []
-        self._by_list: dict[tuple[int, str], int] = {}
+        self._by_frames: dict[tuple[str, tuple[int, ...]], int] = {}
         self._by_stack: dict[AllocationStack, int] = {}
         self._lines: dict[int, _Line] = {}
+        self._kept: list[Any] = []
+        """The frames, which are known by their ids. Each event has its own list of them."""
 
     def number(self, entry: dict[str, Any]) -> int:
-        """Return the number of an event's or block's stack.
-
-        The frames must live as long as this object. Raises NotPlain.
-        """
+        """Return the number of an event's or block's stack. Raises NotPlain."""
         frames = entry.get("frames")
         if frames is None:
             frames = _legacy_frames(entry)
         recorded = entry.get("category")
-        category = recorded if isinstance(recorded, str) else ""
-        key = (id(frames), category)
-        number = self._by_list.get(key)
+        # Only the profiler's own words: with others, one list would be read many times.
+        category = ""
+        if isinstance(recorded, str) and recorded in _RECORDED:
+            category = recorded
+        if not isinstance(frames, (list, tuple)):
+            raise NotPlain("is not a memory snapshot: a stack is no list")
+        examined = frames[:MOST_FRAMES]
+        key = (category, tuple(map(id, examined)))
+        number = self._by_frames.get(key)
         if number is None:
-            stack = self._stack(frames, category)
+            stack = self._stack(examined, category)
             number = self._by_stack.setdefault(stack, len(self.all))
             if number == len(self.all):
                 self.all.append(stack)
-            self._by_list[key] = number
+            self._by_frames[key] = number
         return number
 
-    def _stack(self, frames: Any, recorded: str) -> AllocationStack:
-        if not isinstance(frames, (list, tuple)):
-            raise NotPlain("is not a memory snapshot: a stack is no list")
-        lines = [self._line(frame) for frame in frames[:MOST_FRAMES]]
+    def _stack(self, frames: Sequence[Any], recorded: str) -> AllocationStack:
+        lines = [self._line(frame) for frame in frames]
         rank = min((line.category_rank for line in lines), default=_OTHER)
         category = _RECORDED.get(recorded) or ("other" if rank == _OTHER else _BY_FRAME[rank][0])
         python = [line for line in lines if line.file.endswith(".py")]
@@ -127,17 +137,15 @@ class Stacks:
         if line is None:
             if not isinstance(frame, dict):
                 raise NotPlain("is not a memory snapshot: a frame is no dictionary")
-            file, name, number = (
-                str(frame.get("filename", ""))[:500],
-                str(frame.get("name", "")),
-                frame.get("line"),
-            )
+            # Windows writes backslashes; from here on a path has one form.
+            file = text_of(frame.get("filename"), LONGEST_NAME).replace("\\", "/")
+            name = text_of(frame.get("name"), LONGEST_NAME)
+            number = whole_number(frame.get("line"), 1, LARGEST_LINE)
             short = "/".join(file.rsplit("/", 2)[-2:])
-            where = (
-                f"{short}:{number}" if isinstance(number, int) and 0 < number < 1 << 31 else short
-            )
+            where = short if number is None else f"{short}:{number}"
+            self._kept.append(frame)
             line = self._lines[id(frame)] = _Line(
-                file, f"{where} {name}"[:300], _category_rank(file, name[:500])
+                file, f"{where} {name}"[:LONGEST_TEXT], _category_rank(file, name)
             )
         return line
 
@@ -159,6 +167,7 @@ _NONE: list[Any] = []
 def _legacy_frames(entry: dict[str, Any]) -> Any:
     """Frames of a block in PyTorch 2.0's format, which has a history."""
     history = entry.get("history")
-    if isinstance(history, list) and history and isinstance(history[0], dict):
-        return history[0].get("frames", _NONE)
-    return _NONE
+    if not isinstance(history, list) or not history:
+        return _NONE
+    first = history[0]
+    return first.get("frames", _NONE) if isinstance(first, dict) else _NONE

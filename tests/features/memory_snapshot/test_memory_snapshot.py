@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import re
+import resource
 import sqlite3
 import struct
 from collections import Counter
@@ -452,3 +453,175 @@ def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
         status, text = said(capsys, str(dumped(tmp_path / "s.pickle", snapshot)))
         assert status in (0, 1) or (status == 2 and text.count("\n") == 1), text
         assert "internal error" not in text and "\x1b" not in text
+
+
+# --- files made to exhaust their reader -----------------------------------------------------------------------------
+
+
+def holding_itself() -> list[Any]:
+    loop: list[Any] = []
+    loop += [loop] * 4
+    return loop
+
+
+def laughing() -> list[Any]:
+    laughs: list[Any] = ["ha"]
+    for _ in range(60):
+        laughs = [laughs] * 10
+    return laughs
+
+
+def nested(opening: bytes, closing: bytes, depth: int = 200_000) -> bytes:
+    """A value within a value within a value, as a pickle's text without its begin and end."""
+    return opening * depth + closing * depth
+
+
+def snapshot_text(segment: bytes) -> bytes:
+    """A pickle of one segment, given as the pickled text of what fills its dictionary."""
+    return b"\x80\x04}(X\x08\x00\x00\x00segments](}(" + segment + b"ueu."
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    block = {"size": 512, "requested_size": 512, "state": "active_allocated", "frames": []}
+    segment = {"address": 4096, "total_size": 4096, "blocks": [block]}
+    event = {"action": "alloc", "addr": 4096, "size": 512, "time_us": 1, "frames": []}
+    mark = {"name": "ProfilerStep#1", "stage": "START", "device": 0, "time_us": 1}
+    snapshot = {
+        "segments": [segment], "device_traces": [[event]], "external_annotations": [mark],
+        "allocator_settings": {},
+    }  # fmt: skip
+    for kind, values in changes.items():
+        {"block": block, "segment": segment, "event": event, "mark": mark, "all": snapshot}[
+            kind
+        ].update(values)
+    return snapshot
+
+
+FIELDS = [
+    *(("block", key) for key in ("address", "size", "requested_size", "state", "frames", "category", "history")),
+    *(("segment", key) for key in (
+        "address", "total_size", "blocks", "stream", "device", "segment_pool_id", "is_expandable")),
+    *(("event", key) for key in (
+        "action", "addr", "size", "time_us", "stream", "frames", "device_free", "category")),
+    *(("mark", key) for key in ("name", "stage", "device", "time_us")),
+    *(("all", key) for key in ("segments", "device_traces", "external_annotations", "allocator_settings")),
+]  # fmt: skip
+
+
+def told_within_limits(status: int, text: str) -> bool:
+    """Whether a report or one line came, and not because the reader's limits were reached."""
+    is_told = status in (0, 1) or (status == 2 and text.count("\n") == 1)
+    return is_told and "size explains" not in text and "internal error" not in text
+
+
+@pytest.mark.parametrize(("kind", "key"), FIELDS, ids=lambda value: str(value))
+def test_a_text_without_an_end_is_never_made_of_any_field(
+    kind: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dumped(tmp_path / "s.pickle", entry(**{kind: {key: laughing()}}))
+    status, text = said(capsys, str(path))
+    assert told_within_limits(status, text), text
+    assert max(map(len, text.splitlines())) < 400
+
+
+@pytest.mark.parametrize(
+    "value", [holding_itself(), {1: holding_itself()}, "9" * 5000, 10**5000], ids=range(4)
+)
+def test_no_kind_of_value_is_an_internal_error(
+    value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind, key in (("block", "state"), ("segment", "address"), ("event", "time_us")):
+        path = dumped(tmp_path / "s.pickle", entry(**{kind: {key: value}}))
+        assert told_within_limits(*said(capsys, str(path)))
+
+
+def test_frames_that_hold_themselves_are_named_by_their_types(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = {"filename": laughing(), "name": holding_itself(), "line": 10**5000}
+    own = {"filename": "/home/ml/train.py", "name": laughing(), "line": "9" * 5000}
+    path = dumped(tmp_path / "s.pickle", entry(block={"frames": [frame, own]}))
+    status, text = said(capsys, str(path))
+    assert status == 0 and "ml/train.py list" in text
+
+
+BOMBS = {
+    # A tuple of two of the tuple before, sixty times, as a key: its hash takes 2^60 additions.
+    "key": b"\x80\x04}(X\x08\x00\x00\x00segments](}(" + b")" + b"2\x86" * 60 + b"K\x01ueu.",
+    "deep key": snapshot_text(nested(b"", b"") + b")" + b"\x85" * 400_000 + b"K\x01"),
+    "deep value": snapshot_text(b"X\x07\x00\x00\x00address" + b"]" + b"\x85" * 400_000),
+    "deep action": b"\x80\x04}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]]}"
+    b"(X\x06\x00\x00\x00action)" + b"2\x86" * 60 + b"uaau.",
+    "one entry many times": b"\x80\x04}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces](](}"
+    b"q\x01(X\x06\x00\x00\x00actionX\x05\x00\x00\x00allocu" + b"h\x01" * 200_000 + b"eeu.",
+    "one list many times": b"\x80\x04}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces](]q\x02(}"
+    b"q\x01(X\x06\x00\x00\x00actionX\x05\x00\x00\x00allocu" + b"h\x01" * 2_000 + b"e"
+    + b"h\x02" * 900 + b"eu.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_takes_little_time_and_memory(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.features.memory_snapshot.memory_command.READING_S", 0.3)
+    (tmp_path / "s.pickle").write_bytes(BOMBS[name])
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    status, text = said(capsys, str(tmp_path / "s.pickle"))
+    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert status == 2 and text.count("\n") == 1, text
+    assert "damaged" in text or "size explains" in text or "not a memory snapshot" in text
+    assert taken.ru_utime - before.ru_utime < 3.0
+
+
+def test_blocks_that_share_nothing_are_all_read(tmp_path: Path) -> None:
+    """The smallest entries that PyTorch writes are above the bound on a file's entries."""
+    blocks = [{"size": 512, "state": "inactive"} for _ in range(5000)]
+    segment = {"address": 4096, "total_size": 512 * 5000, "blocks": blocks}
+    (read,) = read_snapshot(str(dumped(tmp_path / "s.pickle", [segment]))).devices[0].segments
+    assert len(read.blocks) == 5000
+
+
+# --- Windows --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("windows", "linux"),
+    [
+        (r"C:\Users\ml\venv\Lib\site-packages\torch", "/home/ml/venv/lib/python3.12/site-packages/torch"),
+        (r"D:\miniconda3\envs\train\lib\site-packages\torch", "/opt/conda/lib/python3.12/site-packages/torch"),
+        (r"\\server\share\venv\Lib\site-packages\torch", "/mnt/venv/lib/python3.12/site-packages/torch"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "standard",
+    [
+        r"C:\Users\ml\AppData\Local\Programs\Python\Python312\Lib\contextlib.py",
+        r"D:\miniconda3\envs\train\lib\contextlib.py",
+        r"C:\Users\ml\.pyenv\pyenv-win\versions\3.12.1\Lib\contextlib.py",
+    ],
+)
+def test_paths_of_windows_give_the_same_places_and_categories(
+    windows: str, linux: str, standard: str, tmp_path: Path
+) -> None:
+    def rows(torch: str, own: str, contextlib: str, join: str) -> list[tuple[str, str, Any]]:
+        memory = Allocator()
+        for parts in (
+            ("nn/functional.py", "linear"), ("optim/adamw.py", "step"), ("autograd/__init__.py", "backward"),
+            ("utils/data/_utils/pin_memory.py", "pin"), ("nn/init.py", "normal_"),
+        ):  # fmt: skip
+            library = join.join((torch, *parts[0].split("/")))
+            memory.alloc(
+                MIB,
+                frames((library, parts[1], 7), (contextlib, "inner", 81), (own, "step", 44)),
+            )
+        return [
+            (row.place, row.category, row.frames)
+            for row in device(tmp_path, memory.snapshot()).alive
+        ]
+
+    on_windows = rows(windows, r"C:\Users\ml\proj\train.py", standard, "\\")
+    on_linux = rows(linux, "/home/ml/proj/train.py", "/usr/lib/python3.12/contextlib.py", "/")
+    assert {place for place, _, _ in on_windows} == {"proj/train.py:44 step"}
+    assert [row[:2] for row in on_windows] == [row[:2] for row in on_linux]
+    assert len({category for _, category, _ in on_windows}) == 5
