@@ -20,8 +20,9 @@ from gputop.output.comparison import Comparison, compare, more_waste, slower_pct
 from gputop.output.comparison_document import compare_document, compare_json
 from gputop.output.html_document import html
 from gputop.output.markdown_document import markdown
+from gputop.output.messages import say
 from gputop.output.plain_document import plain
-from gputop.report.job_report import report_recording
+from gputop.report.job_report import JobReport, report_recording
 from gputop.report.run_choice import reports_to_compare
 
 FAIL_ON = ("slower", "waste")
@@ -55,6 +56,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         "recording_filter": recording_filter_of(args, settings),
     }
     before, after = (report_recording(path, **given) for path in (args.before, args.after))
+    _say_damage(args.before, before)
+    if args.after != args.before:
+        _say_damage(args.after, after)
     comparison = compare(*reports_to_compare(before, after, labels))
     if form == "json":
         text = compare_json(comparison)
@@ -66,6 +70,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         text = plain(compare_document(comparison), is_ascii=prints_ascii(settings, args.output))
     deliver(text, args.output)
     return _status(comparison, limit)
+
+
+def _say_damage(path: str, report: JobReport) -> None:
+    """Print a message about damage of a recording, which its means do not contain."""
+    damage = [gap for gap in report.missing if gap.is_damage]
+    if damage:
+        say(f"{path}: {damage[-1].text}")
 
 
 def _limit(text: str | None) -> tuple[str, float] | None:

@@ -14,6 +14,7 @@ from gputop.commands.shared_options import (
     recording_filter_of,
     redacted_snapshot,
     redactor_of,
+    say_damage,
 )
 from gputop.config import Settings
 from gputop.model.feature_table import PICTURES, resolve
@@ -154,9 +155,10 @@ def _recorded_frame(
 
     recording = Recording(path, recording_filter)
     t = recording.last_t if at is None else moment_in(recording, at)
-    segment = len(recording.segments) - 1 if at is None else recording.segment_at(t)
+    segment = recording.last_segment if at is None else recording.segment_at(t)
     frame = frame_at(recording, segment, t, chart_s)
     recording.close()
+    say_damage(path, recording)
     if frame is None:
         raise UsageError(
             f"{path}: no frame at that time; it begins {recording.begin:.0f} and ends {recording.end:.0f}"

@@ -393,6 +393,12 @@ def say_gaps(gaps: Sequence[Event]) -> None:
         say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
 
 
+def say_damage(path: str, recording: Recording) -> None:
+    """Print a message about damage of a recording that an output cannot show."""
+    if recording.damage:
+        say(f"{path}: parts of it are damaged: {recording.damage}")
+
+
 def run_watcher(
     args: argparse.Namespace, settings: Settings, tell: Callable[[str], None] | None = None
 ) -> RunWatcher | None:

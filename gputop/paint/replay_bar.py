@@ -79,7 +79,8 @@ def _position(view: View, replay: Replay, width: int, label: int, columns: int) 
     """Return the row of the position in the past, with its first and its last time."""
     offset = view.utc_offset_s
     span = max(replay.end - replay.begin, 1e-9)
-    at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
+    # Frames of a clock that was wrong by years lie outside.
+    at = max(0, min(columns - 1, int((replay.position - replay.begin) / span * columns)))
     first_time, last_time = clock_time(replay.begin, offset), clock_time(replay.end, offset)
     line = Line().to(label)
     if at > len(first_time) + 1:

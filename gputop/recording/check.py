@@ -12,6 +12,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import astuple, replace
 
+from gputop.model.bounds import Count
 from gputop.model.secrets import masked_text
 from gputop.model.serving import checked_server
 from gputop.model.snapshot import CgroupName, Event, ProcessStatic, Snapshot
@@ -30,11 +31,24 @@ from gputop.recording.format import (
 )
 
 
+class OtherFormat(RecordingError):
+    """A line of another format than this one.
+
+    ``head`` is its machine line, None where it has another form.
+    """
+
+    def __init__(self, version: int, head: MachineLine | None = None) -> None:
+        fix = "update gputop to read it" if version > VERSION else "record again"
+        super().__init__(f"recorded in format {version}, this gputop reads format {VERSION}: {fix}")
+        self.version = version
+        self.head = head
+
+
 class _Head(Struct, rename={"kind": "k"}):
     """Keys that identify a line of another kind or format."""
 
     kind: str
-    version: int = 0
+    version: Count = 0
 
 
 _LINES = Decoder(Line)
@@ -47,7 +61,7 @@ _FORMAT_1 = "key"
 def decode_line(line: bytes) -> Line | None:
     """Decode and check one line; None for an unknown kind.
 
-    Raises Damage, and RecordingError for a recording of another format.
+    Raises Damage, and OtherFormat for a line of another format.
     """
     try:
         value: Line = _LINES.decode(line)
@@ -56,31 +70,24 @@ def decode_line(line: bytes) -> Line | None:
             return None
         raise Damage(f"not a line of a recording: {error}") from error
     if isinstance(value, MachineLine) and value.version != VERSION:
-        raise _other_format(value.version)
+        raise OtherFormat(value.version, value)
     return _checked(value if is_clean(line) else cleaned(value))
 
 
 def _is_skipped(line: bytes) -> bool:
     """Return whether a line is of an unknown kind.
 
-    Raises RecordingError for a line of another format.
+    Raises OtherFormat for a line of another format.
     """
     try:
         head = _HEADS.decode(line)
     except (DecodeError, ValueError, RecursionError):
         return False
     if head.kind == _FORMAT_1:
-        raise _other_format(1)
+        raise OtherFormat(1)
     if head.kind == "machine" and head.version > VERSION:
-        raise _other_format(head.version)
+        raise OtherFormat(head.version)
     return head.kind not in _KINDS
-
-
-def _other_format(version: int) -> RecordingError:
-    fix = "update gputop to read it" if version > VERSION else "record again"
-    return RecordingError(
-        f"recorded in format {version}, this gputop reads format {VERSION}: {fix}"
-    )
 
 
 def _checked(line: Line) -> Line:

@@ -18,11 +18,12 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
-from gputop.recording.check import decode_line
-from gputop.recording.format import Damage, MachineLine, ProcessLine, RunFacts
+from gputop.recording.check import OtherFormat, decode_line
+from gputop.recording.format import VERSION, Damage, MachineLine, ProcessLine, RunFacts
 
 _MOST_EVENTS = 256
 _MOST_PROCESSES = 5120
+_UNNAMED = MachineLine(VERSION).hostname
 _FRAME = b'{"k":"frame"'
 
 
@@ -41,16 +42,23 @@ class RecordingFilter(Protocol):
 class LineDecoder:
     """Decodes lines in order into snapshots.
 
-    Raises RecordingError for a recording of another format. Readers see the contents through ``recording_filter``.
+    Raises RecordingError for a recording of another format: one that says so before its first machine line. Later such
+    a line is damage. Readers see the contents through ``recording_filter``.
     """
 
     def __init__(
-        self, recording_filter: RecordingFilter | None = None, *, from_start: bool = True
+        self,
+        recording_filter: RecordingFilter | None = None,
+        *,
+        from_start: bool = True,
+        refuses_formats: bool = True,
     ) -> None:
         """Create a decoder.
 
         ``from_start``: the first line is the first of its file, so that lost frames can be counted.
+        ``refuses_formats``: the first line is the first of the recording, so that it tells the format.
         """
+        self._refuses_formats = refuses_formats
         self._filter = recording_filter
         self.damaged = 0
         """Dropped lines."""
@@ -61,6 +69,8 @@ class LineDecoder:
         self.run: RunFacts | None = None
         """The program that was recorded, once its line has been read."""
         self._head: MachineLine | None = None
+        self._is_other_format = False
+        """Whether the frames that follow belong to a machine line of another format."""
         self._machine = Machine("unknown")
         self._gpus: tuple[GpuStatic, ...] = ()
         self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
@@ -81,11 +91,14 @@ class LineDecoder:
             value = decode_line(line)
             if isinstance(value, Snapshot):
                 return self._frame(value)
+        except OtherFormat as error:
+            if self._refuses_formats:
+                raise
+            self._drop(line, str(error))
+            self._is_other_format |= not self._is_about_the_same(error)
+            return None
         except Damage as damage:
-            self.damaged += 1
-            self.note_damage(str(damage))
-            if self._frames is not None and line.startswith(_FRAME):
-                self._frames += 1
+            self._drop(line, str(damage))
             return None
         if isinstance(value, MachineLine):
             self._begin_member(value)
@@ -98,6 +111,25 @@ class LineDecoder:
         elif isinstance(value, RunFacts):
             self.run = self._filtered_run(value)
         return None
+
+    def _drop(self, line: bytes, reason: str) -> None:
+        """Count a line that is left out."""
+        self.damaged += 1
+        self.note_damage(reason)
+        if self._frames is not None and line.startswith(_FRAME):
+            self._frames += 1
+
+    def _is_about_the_same(self, other: OtherFormat) -> bool:
+        """Return whether a line of another format leaves the machine as it is.
+
+        So does a stray line; where it names another machine or other GPUs, the frames after it are not of this one.
+        """
+        if other.version < VERSION:
+            return True
+        if other.head is None or self._head is None:
+            return False
+        is_same_machine = other.head.hostname in (self._head.hostname, _UNNAMED)
+        return is_same_machine and other.head.gpus in (self._head.gpus, ())
 
     def _filtered_run(self, run: RunFacts) -> RunFacts:
         if self._filter is None:
@@ -112,6 +144,7 @@ class LineDecoder:
             self._is_other |= head.hostname != before.hostname
         if self._frames is not None:
             self._lost_frames += max(0, head.frames_before - self._frames)
+        self._refuses_formats = self._is_other_format = False
         self._head, self._frames = head, head.frames_before
         self._machine = Machine(head.hostname, head.boot_id, head.driver, "recorded")
         # The same GPUs keep the same objects, so that consumers may compare them by identity.
@@ -132,6 +165,8 @@ class LineDecoder:
         """
         if self._head is None:
             raise Damage("a frame before any machine line")
+        if self._is_other_format:
+            raise Damage("a frame of another format")
         if len(frame.gpus) > len(self._gpus):
             raise Damage("more GPUs than the machine line has")
         interval_s = self._head.interval_s

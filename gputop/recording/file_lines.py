@@ -8,19 +8,21 @@ found in the bytes and proven by their first frame. Memory is bounded.
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from io import BytesIO
 from math import nan
 from typing import Any, BinaryIO
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from gputop.recording.format import MOST_LINE_BYTES, Damage, RecordingError
+from gputop.model.bounds import UnixTime
+from gputop.recording.check import decode_line
+from gputop.recording.format import MOST_LINE_BYTES, Damage, MachineLine, RecordingError
 from gputop.system.safe_open import open_regular
+from gputop.system.unpack_limit import FREE_BYTES, TOO_MUCH, most_unpacked
 
 _MAGIC = b"\x1f\x8b\x08\x00"
 """Header of a recorder's member.
@@ -28,19 +30,44 @@ _MAGIC = b"\x1f\x8b\x08\x00"
 The header has no file name; gzip(1) writes one for the whole file.
 """
 _GZIP = 31
-_CHUNK, _PEEK, _LITTLE = 1 << 18, 1 << 14, 64
+_CHUNK, _LITTLE = 1 << 18, 64
+_PEEK = 1 << 14
+"""Bytes of text that are unpacked at once where only the first frame of a member is searched."""
 _SEARCHED = 8 << 20
 _MOST_HELD = 16 << 20
 """Largest member that is held until its checksum is known.
 
 No recorder writes a larger one, but gzip(1) does.
 """
-FREE_BYTES, BOMB_RATIO = 1 << 20, 100
-"""Limit of unpacked bytes: a constant, and a multiple of packed bytes."""
-_CLOCK_SET_BACK = b'"clock_set_back":true'
+_SEARCH_PASSES = 2
+"""The search for members unpacks at most so many times the bytes of the file.
+
+A sound file needs less than one: each member is unpacked up to its first frame, and one without a frame to its end.
+"""
+_HEADER_COST = 64
+"""Bytes that a header counts for in this limit: no member with a line in it is smaller [judged]."""
+_MOST_SEARCHED_TEXT = 2 * MOST_LINE_BYTES
+"""Bytes of text of one member in which its first frame is searched."""
+_SEARCHED_RATIO = 32
+"""Bytes of text that are unpacked in the search for each byte of the file, beside the first [judged].
+
+A recorder's member has 60 frames, of which one is unpacked, and some 15 bytes of text for each of its own.
+"""
+_FIRST_BYTES = 512
+"""Bytes of a possible member that are read at first: most of what is none is refused by them."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some editors and shells write it at the beginning of a UTF-8 file."""
 _LONG = f"a line of more than {MOST_LINE_BYTES >> 20} MiB"
 _MACHINE = b'{"k":"machine"', b'{"k": "machine"'
-_FRAME_TIME = re.compile(rb'^\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),', re.MULTILINE)
+
+
+class _FrameTime(Struct, tag_field="k", tag="frame"):
+    """Time of a frame, checked like the whole frame's."""
+
+    t: UnixTime
+
+
+_FRAME_TIMES = Decoder(_FrameTime)
 
 
 class FilePart(Struct, frozen=True):
@@ -94,15 +121,72 @@ def lines_of(file: BinaryIO, part: FilePart) -> Iterator[bytes | Damage]:
 
     The last line may be unfinished.
     """
+    texts = _packed_texts(file, part) if part.is_packed else _plain_texts(file, part)
+    for _, line in _placed_lines(texts, part.begin):
+        yield line
+
+
+def _placed_lines(texts: Iterator[bytes], begin: int) -> Iterator[tuple[int, bytes | Damage]]:
+    """Yield offset and line of pieces of text, and Damage where data are lost.
+
+    ``begin`` is the offset of the text. Empty lines are left out.
+    """
+    splitter = _LineSplitter(begin)
     try:
-        placed = _placed_lines(file, part.begin, part.end)
-        for line in _packed_lines(file, part) if part.is_packed else (line for _, line in placed):
-            if len(line) > MOST_LINE_BYTES:
-                yield Damage(_LONG)
-            elif line:
-                yield line
+        for text in texts:
+            yield from splitter.lines(text)
     except Damage as damage:
-        yield damage
+        # The line that the damage cuts is lost with it.
+        yield splitter.offset, damage
+        return
+    if last := splitter.unfinished():
+        yield splitter.offset, last
+
+
+class _LineSplitter:
+    """Splits text that comes in pieces into lines; leaves out empty ones.
+
+    A line that is too long is passed over to its end, and told once: it costs nothing but itself.
+    """
+
+    def __init__(self, begin: int = 0) -> None:
+        self.offset = begin
+        """Offset of the line that is not finished yet."""
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def lines(self, text: bytes) -> Iterator[tuple[int, bytes | Damage]]:
+        """Yield offset and line of those that end in the next piece of text."""
+        # By chunks: a list of millions of lines would exhaust the memory.
+        for begin in range(0, len(text), _CHUNK):
+            first, *others = text[begin : begin + _CHUNK].split(b"\n")
+            if self._grows_too_long(first):
+                yield self.offset, Damage(_LONG)
+            if not others:
+                continue
+            if line := self.unfinished():
+                yield self.offset, line
+            self.offset += self._size + 1
+            *whole, last = others
+            for line in whole:
+                if line:
+                    yield self.offset, line.removeprefix(_BYTE_ORDER_MARK)
+                self.offset += len(line) + 1
+            self._pieces, self._size = [last], len(last)
+
+    def unfinished(self) -> bytes:
+        """Return the line that is not finished yet; empty if it is too long."""
+        return b"".join(self._pieces).removeprefix(_BYTE_ORDER_MARK)
+
+    def _grows_too_long(self, piece: bytes) -> bool:
+        """Add a piece to the unfinished line; return whether it becomes too long now."""
+        was_too_long = self._size > MOST_LINE_BYTES
+        self._size += len(piece)
+        if self._size <= MOST_LINE_BYTES:
+            self._pieces.append(piece)
+            return False
+        self._pieces.clear()
+        return not was_too_long
 
 
 def _is_gzip(file: BinaryIO) -> bool:
@@ -111,9 +195,9 @@ def _is_gzip(file: BinaryIO) -> bool:
     Recognises a gzip file also if its first header is damaged.
     """
     begin = os.pread(file.fileno(), 64, 0)
-    return not begin.lstrip().startswith(b"{") and (
-        begin.startswith(_MAGIC[:2]) or any(True for _ in _headers(file))
-    )
+    if begin.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{"):
+        return False
+    return begin.startswith(_MAGIC[:2]) or any(True for _ in _headers(file))
 
 
 def _headers(file: BinaryIO) -> Iterator[int]:
@@ -157,39 +241,42 @@ def _unpacked(
                 raise Damage("a damaged member") from error
             rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             taken, given = taken + len(packed) - len(rest), given + len(text)
-            if given > FREE_BYTES + BOMB_RATIO * taken:
-                raise Damage(
-                    f"it unpacks to more than {BOMB_RATIO} times its size, as no recording does"
-                )
+            if given > most_unpacked(taken):
+                raise Damage(f"it unpacks to {TOO_MUCH}")
             packed = rest
             yield text, unpacker.eof
 
 
-def _packed_lines(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
-    """Yield the lines of whole gzip members.
+def _packed_texts(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
+    """Yield the text of whole gzip members, in pieces.
 
     A file's only member is read up to its damage. Raises Damage.
     """
-    held, size = [b""], 0
+    held: list[bytes] = []
+    size = 0
     try:
         for text, is_end in _unpacked(file, part.begin, part.end, _CHUNK):
             held.append(text)
             size += len(text)
-            if not is_end and size <= _MOST_HELD:
-                continue
-            whole = b"".join(held)
-            cut = len(whole) if is_end else whole.rfind(b"\n") + 1
-            held, size = [whole[cut:]], len(whole) - cut
-            if size > MOST_LINE_BYTES:
-                raise Damage(_LONG)
-            # One by one: a list of millions of empty lines would exhaust the memory.
-            for line in BytesIO(whole[:cut]):
-                yield line.rstrip(b"\n")
+            if is_end or size > _MOST_HELD:
+                yield from held
+                held, size = [], 0
     except Damage:
-        text = b"".join(held) if part.is_only else b""
-        for line in BytesIO(text[: text.rfind(b"\n") + 1]):
-            yield line.rstrip(b"\n")
+        if part.is_only:
+            yield from held
         raise
+
+
+def _plain_texts(file: BinaryIO, part: FilePart) -> Iterator[bytes]:
+    """Yield the plain text of a part, in pieces."""
+    at = part.begin
+    while True:
+        size = _CHUNK if part.end is None else min(_CHUNK, part.end - at)
+        text = os.pread(file.fileno(), size, at)
+        if not text:
+            return
+        yield text
+        at += len(text)
 
 
 def _before_damage(unpacker: Any, packed: bytes) -> bytes:
@@ -204,45 +291,116 @@ def _before_damage(unpacker: Any, packed: bytes) -> bytes:
 
 
 def _packed_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
-    """Yield the gzip members that begin with a readable frame.
+    """Yield the gzip members that begin with a machine line that a frame follows.
 
-    A member is found by its header and proven by its first frame. Yields (offset, time of the first frame, whether the
-    clock was set back).
+    A member is found by its header and proven by its first frame, which may stand in a later member. Yields (offset,
+    time of the first frame, whether the clock was set back).
     """
+    search = _MemberSearch(file)
+    head: tuple[int, bool] | None = None
     for offset in _headers(file):
-        text = b""
-        try:
-            for piece, _ in _unpacked(file, offset, None, _PEEK):
-                text += piece
-                if (
-                    not text.startswith(b"{")
-                    or len(text) > 2 * MOST_LINE_BYTES
-                    or _FRAME_TIME.search(text)
-                ):
-                    break
-        except Damage:
+        if offset < search.sound_end:
             continue
-        if text.startswith(b"{") and (t := _time_in(text)) is not None:
-            yield offset, t, _CLOCK_SET_BACK in text.partition(b"\n")[0]
+        look = search.first_look(offset, needs_machine=head is None)
+        if search.is_over:
+            return
+        if look.machine is not None:
+            head = offset, look.machine.clock_set_back
+        if head is None or look.first_t is None:
+            continue
+        begin, is_set_back = head
+        yield begin, look.first_t, is_set_back
+        head = None
 
 
-def _placed_lines(file: BinaryIO, begin: int, end: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and line of plain text.
+class _FirstLook(Struct):
+    """What the begin of a possible member says.
 
-    Raises Damage at a line that is too long.
+    ``machine`` is its first line, None where that is another. ``first_t`` is the time of its first frame.
     """
-    at, rest = begin, b""
-    while chunk := os.pread(
-        file.fileno(), _CHUNK if end is None else min(_CHUNK, end - at - len(rest)), at + len(rest)
-    ):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield at, line
-            at += len(line) + 1
-        if len(rest) > MOST_LINE_BYTES:
-            raise Damage(_LONG)
-    if rest:
-        yield at, rest
+
+    machine: MachineLine | None = None
+    first_t: float | None = None
+
+
+class _MemberSearch:
+    """Looks into possible gzip members; its work is bounded by the size of the file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        size = os.fstat(file.fileno()).st_size
+        self._bytes_left = FREE_BYTES + _SEARCH_PASSES * size
+        self._text_left = _MOST_SEARCHED_TEXT + _SEARCHED_RATIO * size
+        self.sound_end = 0
+        """End of the last member that was unpacked to its end without a frame: no other begins in it."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all the work is done that the file's size allows."""
+        return min(self._bytes_left, self._text_left) < 0
+
+    def first_look(self, offset: int, *, needs_machine: bool) -> _FirstLook:
+        """Unpack a possible member up to its first frame.
+
+        With ``needs_machine`` one that does not begin with a machine line is left at once.
+        """
+        self._bytes_left -= _HEADER_COST
+        look = _FirstLook()
+        try:
+            for number, line in enumerate(self._lines(offset)):
+                if number == 0:
+                    look.machine = _machine_of(line)
+                    if needs_machine and look.machine is None:
+                        break
+                look.first_t = _time_of(line)
+                if look.first_t is not None:
+                    break
+        except zlib.error:
+            return _FirstLook()
+        return look
+
+    def _lines(self, offset: int) -> Iterator[bytes]:
+        """Yield the lines of one member, as far as it is searched.
+
+        Raises zlib.error.
+        """
+        splitter = _LineSplitter()
+        size = 0
+        for text in self._texts(offset):
+            if size == 0 and not text.removeprefix(_BYTE_ORDER_MARK).startswith(b"{"):
+                return
+            size += len(text)
+            if size > _MOST_SEARCHED_TEXT:
+                return
+            for _, line in splitter.lines(text):
+                if isinstance(line, bytes):
+                    yield line
+        if last := splitter.unfinished():
+            yield last
+
+    def _texts(self, offset: int) -> Iterator[bytes]:
+        """Yield the text of one member, in pieces.
+
+        Raises zlib.error.
+        """
+        unpacker = zlib.decompressobj(_GZIP)
+        at, packed, wanted = offset, b"", _FIRST_BYTES
+        while not unpacker.eof:
+            if self.is_over:
+                return
+            if not packed:
+                packed = os.pread(self._file.fileno(), wanted, at)
+                at, wanted = at + len(packed), _PEEK
+            if not packed:
+                return
+            text = unpacker.decompress(packed, _PEEK)
+            rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            self._bytes_left -= len(packed) - len(rest)
+            self._text_left -= len(text)
+            packed = rest
+            if text:
+                yield text
+        self.sound_end = at - len(packed)
 
 
 def _plain_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
@@ -251,21 +409,33 @@ def _plain_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
     A part begins at a machine line that a frame follows.
     """
     head: tuple[int, bool] | None = None
-    try:
-        for offset, line in _placed_lines(file, 0, None):
-            if line.startswith(_MACHINE):
-                head = offset, _CLOCK_SET_BACK in line
-            elif head is not None and (t := _time_in(line)) is not None:
-                yield head[0], t, head[1]
-                head = None
-    except Damage:
-        return
+    for offset, line in _placed_lines(_plain_texts(file, FilePart(0, False)), 0):
+        if isinstance(line, Damage):
+            continue
+        if (machine := _machine_of(line)) is not None:
+            head = offset, machine.clock_set_back
+            continue
+        if head is None or (t := _time_of(line)) is None:
+            continue
+        begin, is_set_back = head
+        yield begin, t, is_set_back
+        head = None
 
 
-def _time_in(text: bytes) -> float | None:
-    """Return the time of the first frame in a text."""
-    match = _FRAME_TIME.search(text)
+def _machine_of(line: bytes) -> MachineLine | None:
+    """Return a sound machine line; None for any other line."""
+    if not line.startswith(_MACHINE):
+        return None
     try:
-        return float(match.group(1)) if match else None
-    except ValueError:
+        value = decode_line(line)
+    except (Damage, RecordingError):
+        return None
+    return value if isinstance(value, MachineLine) else None
+
+
+def _time_of(line: bytes) -> float | None:
+    """Return the time of a frame's line; None for any other line, or a time that cannot be."""
+    try:
+        return _FRAME_TIMES.decode(line).t
+    except (DecodeError, ValueError, RecursionError):
         return None

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from math import isnan, nan
+from math import inf, isnan, nan
 from typing import TYPE_CHECKING, BinaryIO
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.recording.decode import LineDecoder
 from gputop.recording.file_lines import FilePart, lines_of, open_recording, parts_of
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, RunFacts
-from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
+from gputop.recording.recorded_times import RecordedTimeline, TimeSegment, is_clock_set
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
@@ -30,6 +31,17 @@ MOST_NAMED = 3
 """Files named in one line."""
 _MOST_BAD_LINES = 1000
 """Bad lines without a good frame after which a file is given up."""
+_MOST_UNFRAMED_LINES = 65_536
+"""Lines of any kind without a frame after which a file is given up.
+
+Before a frame stand its processes, at most 4096, and its events.
+"""
+_MOST_SCANNED = 16 << 20
+"""Bytes of text that are read when a recording is opened, to find where times fall within a part.
+
+A recorder begins a member when its clock is set back, so that the begins of the members say it; other programs' files
+are mostly one part, which is read as a whole.
+"""
 MOST_OPEN = 256
 """Files of a recording that stay open.
 
@@ -112,11 +124,15 @@ def placed_frames(
     Events after the last frame are given to it, so that none is lost.
     """
     last: tuple[int, Snapshot] | None = None
-    bad = 0
+    bad = unframed = 0
     for place, line in lines:
         if isinstance(line, Damage):
             decoder.note_damage(str(line))
             continue
+        unframed += 1
+        if unframed > _MOST_UNFRAMED_LINES:
+            decoder.note_damage(f"more than {_MOST_UNFRAMED_LINES} lines without a frame")
+            break
         before = decoder.damaged
         try:
             snapshot = decoder.feed(line)
@@ -126,7 +142,7 @@ def placed_frames(
         if bad > _MOST_BAD_LINES:
             break
         if snapshot is not None:
-            bad = 0
+            bad = unframed = 0
             if last is not None:
                 yield last
             last = place, snapshot
@@ -134,6 +150,34 @@ def placed_frames(
         late = (*decoder.trailing, *decoder.lost_end(last[1].t))
         decoder.trailing.clear()
         yield last[0], replace(last[1], events=last[1].events + late) if late else last[1]
+
+
+class _Stretch(Struct, frozen=True):
+    """Frames of a part of a file in which times rise.
+
+    ``part`` and ``number`` count the parts of the recording and the stretches of the part. ``first_t`` and ``last_t``
+    are the times of its first and last frame, as far as known.
+    """
+
+    part: int
+    number: int
+    first_t: float
+    last_t: float
+
+
+def _with_times(stretches: Sequence[_Stretch]) -> list[_Stretch]:
+    """Give stretches without a frame the time before them, else the first time.
+
+    They tell of damage.
+    """
+    t = next(stretch.first_t for stretch in stretches if not isnan(stretch.first_t))
+    timed: list[_Stretch] = []
+    for stretch in stretches:
+        if isnan(stretch.first_t):
+            stretch = replace(stretch, first_t=t, last_t=t)
+        timed.append(stretch)
+        t = stretch.last_t
+    return timed
 
 
 class Recording(RecordedTimeline):
@@ -148,10 +192,14 @@ class Recording(RecordedTimeline):
         self.recording_filter = recording_filter
         self.run: RunFacts | None = None
         """The program that was recorded; known once the recording has been read to its end."""
+        self.damage = ""
+        """The first fault that was met so far; empty without one."""
         self._names = recording_files(path)
         self._files: list[BinaryIO] = []
         """Open files: the oldest, which are deleted first."""
         self._parts: list[FilePart] = []
+        self._stretches: list[_Stretch] = []
+        self._bytes_read = 0
         with ExitStack() as opened:
             for number, name in enumerate(self._names):
                 with ExitStack() as for_now:
@@ -160,7 +208,7 @@ class Recording(RecordedTimeline):
                     )
                     self._parts += parts_of(file, number)
                     self._files += [file] if number < MOST_OPEN else []
-            first = next(self.walk(range(len(self._parts))), None)
+            first = next(self._read_parts(range(len(self._parts))), None)
             if first is None:
                 raise _no_frame(path, self._decoder)
             self._divide()
@@ -172,41 +220,85 @@ class Recording(RecordedTimeline):
     def _divide(self) -> None:
         """Divide the parts into segments with rising times.
 
-        A segment begins where the clock was set back.
+        A segment begins at each frame whose time falls, or lies years ahead.
         """
+        stretches: list[_Stretch] = []
+        begun = self._bytes_read
         for number, part in enumerate(self._parts):
-            if isnan(part.first_t):
-                self._parts[number] = replace(part, first_t=next(self._times(number), nan))
-        self._parts = [part for part in self._parts if not isnan(part.first_t)]
+            is_last = number + 1 == len(self._parts) or self._falls_after(number)
+            must_scan = is_last or isnan(part.first_t)
+            if must_scan or self._bytes_read - begun < _MOST_SCANNED:
+                stretches += self._stretches_of(number)
+            else:
+                stretches.append(_Stretch(number, 0, part.first_t, part.first_t))
+        if all(isnan(stretch.first_t) for stretch in stretches):
+            raise _no_frame(self.path, self._decoder)
+        self._stretches = _with_times(stretches)
         segments: list[TimeSegment] = []
-        last_t = float("inf")
-        for number, part in enumerate(self._parts):
-            if part.clock_set_back or part.first_t < last_t:
-                segments.append(TimeSegment(part.first_t, part.first_t, number, number))
-            last_t = part.first_t
-            segments[-1] = replace(segments[-1], end=part.first_t, last=number)
-        ends = [max((segment.end, *self._times(segment.last))) for segment in segments]
-        self._lay_out(
-            [part.first_t for part in self._parts],
-            [replace(segment, end=end) for segment, end in zip(segments, ends, strict=True)],
-        )
+        last_t = -inf
+        for number, stretch in enumerate(self._stretches):
+            part = self._parts[stretch.part]
+            is_set_back = part.clock_set_back and stretch.number == 0
+            if is_set_back or is_clock_set(last_t, stretch.first_t):
+                segments.append(TimeSegment(stretch.first_t, stretch.last_t, number, number))
+            segments[-1] = replace(segments[-1], end=stretch.last_t, last=number)
+            last_t = stretch.last_t
+        self._lay_out([stretch.first_t for stretch in self._stretches], segments)
 
-    def _times(self, number: int) -> Iterator[float]:
-        """Yield the times of a part's frames."""
-        return (snapshot.t for _, snapshot in self.walk((number,)))
+    def _falls_after(self, number: int) -> bool:
+        """Return whether the next part begins before this one, or says that the clock was set back."""
+        part, following = self._parts[number], self._parts[number + 1]
+        return following.clock_set_back or following.first_t < part.first_t
+
+    def _stretches_of(self, number: int) -> list[_Stretch]:
+        """Return the stretches of rising times in a part; a part without frames is one without times."""
+        stretches: list[_Stretch] = []
+        last_t = -inf
+        for _, snapshot in self._read_parts([number]):
+            if is_clock_set(last_t, snapshot.t):
+                stretches.append(_Stretch(number, len(stretches), snapshot.t, snapshot.t))
+            last_t = snapshot.t
+            stretches[-1] = replace(stretches[-1], last_t=snapshot.t)
+        return stretches or [_Stretch(number, 0, nan, nan)]
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        numbers = list(numbers)
-        from_start = bool(numbers) and not self._parts[numbers[0]].begin
-        self._decoder = decoder = LineDecoder(self.recording_filter, from_start=from_start)
-        lines = ((number, line) for number in numbers for line in self._lines(self._parts[number]))
+        wanted = {
+            (self._stretches[number].part, self._stretches[number].number): number
+            for number in numbers
+        }
+        parts = sorted({part for part, _ in wanted})
+        stretch, last_part, last_t = 0, -1, 0.0
+        for part, snapshot in self._read_parts(parts):
+            if part != last_part:
+                stretch = 0
+            elif is_clock_set(last_t, snapshot.t):
+                stretch += 1
+            last_part, last_t = part, snapshot.t
+            if (number := wanted.get((part, stretch))) is not None:
+                yield number, snapshot
+
+    def _read_parts(self, parts: Sequence[int]) -> Iterator[tuple[int, Snapshot]]:
+        """Yield the frames of some parts with the numbers of these."""
+        from_start = bool(parts) and not self._parts[parts[0]].begin
+        is_begin = bool(parts) and parts[0] == 0
+        self._decoder = decoder = LineDecoder(
+            self.recording_filter, from_start=from_start, refuses_formats=is_begin
+        )
+        lines = ((number, line) for number in parts for line in self._lines(self._parts[number]))
         yield from placed_frames(lines, decoder, self.path)
         self.run = decoder.run or self.run
+        self.damage = self.damage or decoder.reason
 
     def close(self) -> None:
         self._opened.close()
 
     def _lines(self, part: FilePart) -> Iterator[bytes | Damage]:
+        for line in self._lines_of(part):
+            if not isinstance(line, Damage):
+                self._bytes_read += len(line)
+            yield line
+
+    def _lines_of(self, part: FilePart) -> Iterator[bytes | Damage]:
         if part.file < len(self._files):
             yield from lines_of(self._files[part.file], part)
             return

@@ -15,6 +15,14 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.moments import TIME_OF_DAY, moment
 
+MOST_JUMP_S = 366 * 86400.0
+"""Times further apart than a year are not of one clock [judged]: it was set, and nobody recorded what lies between."""
+
+
+def is_clock_set(before: float, t: float) -> bool:
+    """Return whether the clock was set between two frames that follow each other, with times ``before`` and ``t``."""
+    return not before <= t <= before + MOST_JUMP_S
+
 
 class TimeSegment(Struct, frozen=True):
     """Parts ``first`` to ``last``, in which times only rise.
@@ -32,6 +40,17 @@ class TimeSegment(Struct, frozen=True):
         return self.begin <= t <= self.end
 
 
+def _of_the_main_clock(segments: Sequence[TimeSegment]) -> list[int]:
+    """Return the numbers of the segments within a year of the longest; of equal ones the last counts."""
+    longest = max(reversed(segments), key=lambda segment: segment.end - segment.begin)
+    earliest, latest = longest.begin - MOST_JUMP_S, longest.end + MOST_JUMP_S
+    return [
+        number
+        for number, segment in enumerate(segments)
+        if earliest <= segment.end and segment.begin <= latest
+    ]
+
+
 class RecordedTimeline(ABC):
     """Recorded frames in parts that can be read separately.
 
@@ -47,9 +66,12 @@ class RecordedTimeline(ABC):
         """Set the beginnings of the parts, and their segments."""
         self._starts = list(starts)
         self.segments = tuple(segments)
-        self.begin = min(segment.begin for segment in segments)
-        self.end = max(segment.end for segment in segments)
-        """Latest time of a frame, Unix seconds."""
+        numbers = _of_the_main_clock(segments)
+        self.begin = min(segments[number].begin for number in numbers)
+        """Earliest and latest time of a frame, Unix seconds; frames of a clock that was wrong by years do not count."""
+        self.end = max(segments[number].end for number in numbers)
+        self.last_segment = numbers[-1]
+        """Number of the segment that was recorded last, but for those of a clock that was wrong by years."""
 
     @abstractmethod
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
@@ -63,8 +85,8 @@ class RecordedTimeline(ABC):
 
     @property
     def last_t(self) -> float:
-        """Time of the frame that was recorded last."""
-        return self.segments[-1].end
+        """Time of the last frame of ``last_segment``."""
+        return self.segments[self.last_segment].end
 
     def moment(self, text: str, now: float | None = None) -> float:
         """Parse a time and clamp it to this recording.

@@ -26,6 +26,7 @@ from gputop.model.step_pace import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, stepping_on
 from gputop.recording.format import RunFacts
 from gputop.recording.reader import Recording
+from gputop.recording.recorded_times import is_clock_set
 from gputop.report.findings import FindingReport, FindingsAccount
 from gputop.report.gpu_account import GpuAccount, GpuReport
 from gputop.report.run_account import RunAccount, StepReport, run_of_recording
@@ -41,6 +42,9 @@ _LEAST_OF_DAY_S = 600.0
 _MOST_MARKS = 256
 _MOST_HOSTS = 8
 _MOST_MISSING = 32
+
+
+_NO_GAP = (0.0, 0.0)
 
 
 class Fix(Struct, frozen=True):
@@ -182,6 +186,8 @@ class ReportBuilder:
         self._begin = self._end = 0.0
         self._segment_begin = self._before_s = self._unrecorded_s = 0.0
         """Time at which the clock was last set back, the recorded time before, and GPU time in gaps."""
+        self._last_gap = _NO_GAP
+        """Begin and end of the last gap, as its clock told them."""
         self._hosts: list[str] = []
         self._is_simulated = False
         self._steps = RunAccount()
@@ -241,12 +247,29 @@ class ReportBuilder:
             self._is_simulated = snapshot.machine.is_simulated
             return 0.0, 0.0
         span = snapshot.t - self._end
-        if span < 0.0:
-            self._before_s = self._passed_s
-            self._segment_begin = snapshot.t
+        if is_clock_set(self._end, snapshot.t):
+            recorded_again_s = self._begin_segment(snapshot.t, snapshot.interval_s)
+            return 0.0, -recorded_again_s
         self._end = snapshot.t
         measured_s = measured_span(span, snapshot.interval_s)
-        return measured_s, max(0.0, span - measured_s)
+        gap_s = max(0.0, span - measured_s)
+        if gap_s > 0.0:
+            self._last_gap = (snapshot.t - gap_s, snapshot.t)
+        return measured_s, gap_s
+
+    def _begin_segment(self, t: float, interval_s: float) -> float:
+        """Begin anew at the time to which the clock was set; return the seconds of the last gap after it.
+
+        They are recorded after all: the clock was wrong when it seemed that they had passed.
+        """
+        gap_begin, gap_end = self._last_gap
+        again_s = 0.0
+        if gap_begin - interval_s <= t < gap_end:
+            again_s = gap_end - max(gap_begin, t)
+        self._last_gap = _NO_GAP
+        self._before_s = self._passed_s - again_s
+        self._segment_begin = self._end = t
+        return again_s
 
     @property
     def _passed_s(self) -> float:
@@ -267,7 +290,7 @@ class ReportBuilder:
             host=self._hosts[0] if self._hosts else "",
             other_hosts=tuple(self._hosts[1:]),
             is_simulated=self._is_simulated,
-            begin=self._begin,
+            begin=min(self._begin, self._segment_begin),
             end=self._end,
             frames=self._recorded,
             gpus=tuple(

@@ -19,6 +19,7 @@ from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.monitor import Frame
 from gputop.recording.reader import Recording
+from gputop.recording.recorded_times import MOST_JUMP_S
 from gputop.report.job_report import JobReport, ReportBuilder, diagnosed, with_run
 from gputop.report.time_means import TimeMeans
 
@@ -82,7 +83,7 @@ class _Lanes:
     """Collects columns frame by frame."""
 
     def __init__(self, begin: float, end: float) -> None:
-        self.begin = begin
+        self.begin, self.end = begin, end
         self.column_s = max(1e-9, (end - begin) / COLUMNS)
         self.gpus: dict[str, dict[int, _Column]] = {}
         self.driver: str | None = None
@@ -90,6 +91,8 @@ class _Lanes:
 
     def add(self, frame: Frame) -> None:
         snapshot = frame.snapshot
+        if not self._is_charted(snapshot.t):
+            return
         self.driver = snapshot.machine.driver or self.driver
         # A frame stands for the interval before it, which may be longer than a column.
         last = self._number(snapshot.t)
@@ -102,6 +105,10 @@ class _Lanes:
                 columns.setdefault(number, _Column()).add(gpu, d)
             if gpu.sm_source in MEASURED and gpu.sm_active_pct is not None:
                 self.sources[gpu.sm_source] = None
+
+    def _is_charted(self, t: float) -> bool:
+        """Return whether a time is that of the recording's main clock, not one that was wrong by years."""
+        return self.begin - MOST_JUMP_S <= t <= self.end + MOST_JUMP_S
 
     def _number(self, t: float) -> int:
         return min(COLUMNS - 1, max(0, int((t - self.begin) / self.column_s)))

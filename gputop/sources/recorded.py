@@ -140,7 +140,7 @@ class RecordedSource:
 
     def to_end(self) -> None:
         """Jump to the frame that was recorded last."""
-        self.go(len(self._recording.segments) - 1, self._recording.last_t)
+        self.go(self._recording.last_segment, self._recording.last_t)
 
     def moment(self, text: str) -> float:
         """Return the time that a text means from here. Raises ValueError."""

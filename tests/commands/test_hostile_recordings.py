@@ -1,0 +1,247 @@
+"""Recordings by enemies and strangers, through every command that reads one.
+
+Each ends soon, without an internal error, in at most one line about the fault; the good frames are shown.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
+from gputop.recording.reader import Recording
+from tests.support.pace import slowness
+
+VECTOR = Path(__file__).parents[1] / "vectors" / "dataloader_cpu.jsonl"
+FRAMES = 40
+MACHINE, *PROCESSES = VECTOR.read_bytes().splitlines(keepends=True)[:4]
+GOOD = [MACHINE, *PROCESSES, *VECTOR.read_bytes().splitlines(keepends=True)[4 : 4 + FRAMES]]
+"""A recording of a GPU that waits for its dataloader."""
+FIRST, MIDDLE, LAST = 4, 4 + FRAMES // 2, 3 + FRAMES
+MOST_S = 3.0
+SLOWNESS = slowness()
+
+
+def commands(path: Path) -> dict[str, list[str]]:
+    """Return each command that reads a recording."""
+    name, folder = str(path), path.parent
+    return {
+        "diagnose": ["diagnose", name],
+        "report": ["report", name, "-o", str(folder / "report.html")],
+        "compare": ["compare", name, name],
+        "dump": ["dump", "--json", name],
+        "screenshot": ["screenshot", name, "-o", str(folder / "screen.txt")],
+    }
+
+
+def with_time(number: int, t: str) -> bytes:
+    """Return the recording with another time in one of its frames."""
+    lines = list(GOOD)
+    lines[number] = re.sub(rb'"t":[0-9.]+', b'"t":' + t.encode(), lines[number], count=1)
+    return b"".join(lines)
+
+
+def with_line(number: int, line: bytes) -> bytes:
+    """Return the recording with one more line."""
+    return b"".join((*GOOD[:number], line, b"\n", *GOOD[number:]))
+
+
+def other_machine(**changes: object) -> bytes:
+    """Return the machine line with other values."""
+    return json.dumps(json.loads(MACHINE) | changes, separators=(",", ":")).encode()
+
+
+def noise(size: int) -> bytes:
+    """Return text that hardly packs."""
+    return random.Random(size).randbytes(size // 2).hex().encode()
+
+
+def packed(*texts: bytes) -> bytes:
+    """Return texts as gzip members."""
+    return b"".join(gzip.compress(text, 1) for text in texts)
+
+
+def stored_members(count: int) -> bytes:
+    """Return headers of members, each of which unpacks to all that follows it."""
+    header = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"
+    body = b"{" + b" " * 40
+    block = struct.pack("<BHH", 0, len(body) + 10 + 5, 0xFFFF ^ (len(body) + 10 + 5)) + body
+    tail = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return (header + block) * count + tail.compress(b" " * (1 << 20)) + tail.flush()
+
+
+TEXT = b"".join(GOOD)
+SLOW = "a long line, packed"
+IMPOSSIBLE_TIMES = ("NaN", "-1", "0", "1e300", "1e999", "-Infinity", '"x"', "null", "9" * 5000)
+DAMAGED: dict[str, tuple[Callable[[], bytes], int]] = {
+    **{
+        f"time {t[:9]} at line {number}": (lambda n=number, t=t: with_time(n, t), FRAMES - 1)  # type: ignore[misc]
+        for number, times in ((FIRST, IMPOSSIBLE_TIMES), (MIDDLE, ("1e999",)), (LAST, ("1e300",)))
+        for t in times
+    },
+    "a line of format 1": (lambda: with_line(MIDDLE, b'{"k":"key"}'), FRAMES),
+    "a line of format 3": (lambda: with_line(MIDDLE, b'{"k":"machine","version":3}'), FRAMES),
+    "this machine in format 3": (
+        lambda: with_line(MIDDLE, other_machine(version=3, tomorrow=[1])),
+        FRAMES,
+    ),
+    "another machine in format 3": (
+        lambda: with_line(LAST, other_machine(version=3, hostname="node-18")),
+        FRAMES - 1,
+    ),
+    "another form in format 3": (
+        lambda: with_line(LAST, b'{"k":"machine","version":3,"gpus":"x"}'),
+        FRAMES - 1,
+    ),
+    "a version of many digits": (
+        lambda: with_line(MIDDLE, b'{"k":"machine","version":' + b"9" * 5000 + b"}"),
+        FRAMES,
+    ),
+    "a machine line that cannot be": (
+        lambda: with_line(MIDDLE, other_machine(interval_s=-1.0)),
+        FRAMES,
+    ),
+    "a long line": (lambda: with_line(MIDDLE, b"x" * (9 << 20)), FRAMES),
+    "a long line at the end": (lambda: TEXT + b"x" * (9 << 20), FRAMES),
+    SLOW: (lambda: packed(with_line(MIDDLE, noise(17 << 20))), FRAMES),
+    "a long line in the first of two members": (
+        lambda: packed(with_line(LAST, noise(17 << 20))[: -len(GOOD[LAST])], MACHINE + GOOD[LAST]),
+        FRAMES,
+    ),
+    "nothing but a long line after good frames": (
+        lambda: packed(TEXT + b"A" * (30 << 20)),
+        FRAMES,
+    ),
+}  # fmt: skip
+SOUND: dict[str, Callable[[], bytes]] = {
+    "time far ahead at first": lambda: with_time(FIRST, "90000000000.0"),
+    "time far ahead in the middle": lambda: with_time(FIRST + 8, "90000000000.0"),
+    "time far ahead at last": lambda: with_time(LAST, "90000000000.0"),
+    "time of 1970 at first": lambda: with_time(FIRST, "1.0"),
+    "time an hour ahead at first": lambda: with_time(FIRST, "1780003600.0"),
+    "a byte-order mark": lambda: b"\xef\xbb\xbf" + TEXT,
+    "a byte-order mark, packed": lambda: packed(b"\xef\xbb\xbf" + TEXT),
+    "a byte-order mark in the middle": lambda: with_line(MIDDLE, b"\xef\xbb\xbf" + MACHINE.strip()),
+    "a member a line": lambda: packed(*GOOD),
+    "a member of another order of keys": lambda: packed(
+        TEXT.replace(b'"k":"frame","t":', b'"t":').replace(b'"gpus":[{"util', b'"k":"frame","gpus":[{"util')
+    ),
+}  # fmt: skip
+WITHOUT_FRAMES: dict[str, Callable[[], bytes]] = {
+    "headers alone": lambda: b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" * 30_000,
+    "members with a machine line": lambda: packed(MACHINE) * 2000,
+    "members without a text": lambda: packed(b"") * 5000,
+    "members of spaces": lambda: packed(b"{" + b" " * 3000) * 2000,
+    "members within members": lambda: stored_members(5000),
+    "a machine of another format": lambda: other_machine(version=3) + b"\n" + TEXT,
+    "a first line of format 1": lambda: b'{"k":"key"}\n' + TEXT,
+    "a machine line that cannot be": lambda: other_machine(interval_s=1e300) + b"\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def run_all(
+    path: Path, capsys: pytest.CaptureFixture[str], only: str = ""
+) -> dict[str, tuple[int, str, list[str]]]:
+    """Run each command; return its status, its output and its lines of stderr."""
+    results = {}
+    for name, words in commands(path).items():
+        if only in name:
+            begun = time.process_time()
+            status = main(words)
+            assert time.process_time() - begun < MOST_S * SLOWNESS, name
+            out, err = capsys.readouterr()
+            said = [line for line in err.splitlines() if ": wrote " not in line]
+            assert status in (0, 1, 2), (name, err)
+            assert len(said) <= 1, (name, said)
+            assert "Traceback" not in err
+            results[name] = status, out, said
+    return results
+
+
+def assert_shown(path: Path, results: dict[str, tuple[int, str, list[str]]], frames: int) -> None:
+    """Every command shows the frames that are good."""
+    assert len(results["dump"][1].splitlines()) == frames
+    for name in ("diagnose", "report", "screenshot"):
+        file = {"report": "report.html", "screenshot": "screen.txt"}.get(name)
+        text = results[name][1] if file is None else (path.parent / file).read_text("utf-8")
+        assert "starved: dataloader" in text, name
+        assert "not recorded" not in text and "0000 h" not in text, name
+    assert results["diagnose"][0] == 1
+    assert not any(results[name][0] for name in ("report", "compare", "dump", "screenshot"))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == SLOW)) for name in DAMAGED]
+)
+def test_damage_costs_its_line_and_is_told_by_every_command(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, frames = DAMAGED[name]
+    path = tmp_path / "r"
+    path.write_bytes(made())
+    results = run_all(path, capsys)
+    assert_shown(path, results, frames)
+    assert "damaged" in (tmp_path / "report.html").read_text("utf-8")
+    for command in ("diagnose", "compare", "dump", "screenshot"):
+        assert "damaged" in " ".join(results[command][2]), command
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_is_odd_but_readable_is_shown_whole(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(SOUND[name]())
+    results = run_all(path, capsys)
+    assert_shown(path, results, FRAMES)
+    assert not results["screenshot"][2]
+
+
+@pytest.mark.parametrize("name", WITHOUT_FRAMES)
+def test_a_file_without_frames_is_refused_soon_in_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(WITHOUT_FRAMES[name]())
+    for command, (status, out, said) in run_all(path, capsys).items():
+        assert (status, out, len(said)) == (2, "", 1), command
+
+
+def test_a_segment_begins_at_each_frame_whose_time_falls(tmp_path: Path) -> None:
+    """Also within a member, where no machine line says so; every frame is found again by its time."""
+    times = [5, 6, 9, 7, 8, 9, 10, 3, 4, 4, 5]
+    text = MACHINE + b"".join(
+        b'{"k":"frame","t":%d,"gpus":[{"util_pct":50}]}\n' % (1_780_000_000 + t) for t in times
+    )
+    path = tmp_path / "r"
+    for data in (text, packed(text), packed(text, MACHINE + b'{"k":"frame","t":1780000002}\n')):
+        path.write_bytes(data)
+        recording = Recording(str(path))
+        spans = [(s.begin - 1.78e9, s.end - 1.78e9) for s in recording.segments]
+        assert spans[:3] == [(5, 9), (7, 10), (3, 5)]
+        found = [snapshot.t - 1.78e9 for snapshot in recording.snapshots()]
+        assert found[: len(times)] == times
+        for number, (begin, end) in enumerate(spans[:3]):
+            inside = recording.segment_frames(number, 1.78e9 + begin, 1.78e9 + end)
+            assert [s.t - 1.78e9 for s in inside] == [[5, 6, 9], [7, 8, 9, 10], [3, 4, 4, 5]][
+                number
+            ]
+        assert [recording.segment_at(1.78e9 + t) for t in (6, 8, 10, 4)] == [0, 1, 1, 2]
+        place, frame = next(recording.play(1, 1.78e9 + 8.5))
+        assert (place, frame.t - 1.78e9) == (1, 8)
+        assert recording.place_before(1, 1.78e9 + 7, 1) == (0, 1.78e9 + 9)
+        recording.close()
