@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
+from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.rules.device_badges import LOST, LOST_CONDITION
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, ROLE_OF_VERDICT
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, verdict_role
 from gputop.diagnosis.types import NOT_WORK, Role
 
 
@@ -40,7 +41,7 @@ DATALOADER_WAIT = VerdictRow(
     "starved",
     "starved: waits for the dataloader",
     "in a trace: idle ≥ 20 % and at least half of it inside a DataLoader with workers; a trace does not contain these",
-    "yellow, red from 50 % idle",
+    "yellow",
     "`gputop loader` finds how many workers it takes and why; `gputop diagnose` on the running job: CPU or disk",
 )
 """What a profiler's trace can say of loaders; live, the workers themselves are seen."""
@@ -49,7 +50,7 @@ STREAM_WAIT = VerdictRow(
     "starved",
     "starved: waits on the device",
     "in a trace: idle ≥ 20 % and at least half of it before work that had been launched long before it began",
-    "yellow, red from 50 % idle",
+    "yellow",
     "see what its stream waits for: events of other streams or GPUs, host functions, stages of a graph; record them "
     "earlier",
 )
@@ -70,14 +71,13 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
     rows: dict[str, VerdictRow] = {}
     for family, rules in FAMILIES:
         for rule in rules:
-            has_role = rule.state in NOT_WORK or rule.id in ROLE_OF_VERDICT
-            level = LEVEL_OF_ROLE[lost_roles()[rule.id]] if has_role else rule.level
+            level = LEVEL_OF_ROLE[verdict_role(rule.role, rule.state)]
             row = VerdictRow(
                 rule.id,
                 family,
                 rule.title,
                 rule.condition,
-                level,
+                rule.levels or level,
                 rule.remedy.format(**ALL_LEFT),
                 rule.checked,
             )
@@ -96,15 +96,23 @@ def titles() -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=1)
+def verdict_roles() -> Mapping[str, Role]:
+    """Usual role of each verdict, by its id."""
+    live = {rule.id: verdict_role(rule.role, rule.state) for _, rules in FAMILIES for rule in rules}
+    return {**live, **{row.id: ROLE_OF_STATE["starved"] for row in OF_TRACES}}
+
+
+@lru_cache(maxsize=1)
 def lost_roles() -> Mapping[str, Role]:
     """Role of the time wasted under each verdict, by its id."""
-    rules = [rule for _, rules in FAMILIES for rule in rules]
+    return {rule.id: _lost_role(rule) for _, rules in FAMILIES for rule in rules}
+
+
+def _lost_role(rule: Rule) -> Role:
+    if rule.role is not None:
+        return rule.role
     # Work that wastes a part of the chip or of its clock has no colour of its own.
-    roles = {
-        rule.id: ROLE_OF_STATE[rule.state] if rule.state in NOT_WORK else "waiting"
-        for rule in rules
-    }
-    return {**roles, **ROLE_OF_VERDICT}
+    return ROLE_OF_STATE[rule.state] if rule.state in NOT_WORK else "waiting"
 
 
 def badge_rows() -> tuple[BadgeRow, ...]:

@@ -17,12 +17,10 @@ from msgspec import Struct
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.conditions import flag_now, has_low_clock
 from gputop.diagnosis.rules.device_badges import ECC, LOST
-from gputop.diagnosis.rules.gates import HELD_BYTES, STARTUP
+from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.rules.half_working import HALF_WORKING
 from gputop.diagnosis.rules.job_badges import STRAGGLER
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK
-from gputop.diagnosis.rules.serving import LOW_DEMAND
-from gputop.diagnosis.rules.stuck import HANG
 from gputop.diagnosis.sample_facts import sm_now
 from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
@@ -96,22 +94,18 @@ GROUPS = (
 )  # fmt: skip
 """The groups in the order in which counts stand."""
 ROLE_OF_LEVEL: Mapping[Level, Role] = MappingProxyType({
-    "green": "work", "grey-green": "unknown", "info": "information", "yellow": "waiting", "red": "not_working",
-    "grey": "unknown",
+    "green": "work", "info": "information", "yellow": "waiting", "red": "not_working", "grey": "unknown",
 })  # fmt: skip
+"""What a badge means."""
 ROLE_OF_STATE: Mapping[State, Role] = MappingProxyType({
     "working": "work", "busy_not_working": "not_working", "starved": "waiting", "idle_allocated": "waiting",
     "idle": "information", "unmeasured": "unknown",
 })  # fmt: skip
-"""What time in a state means. A verdict of a GPU that works may mean less."""
-ROLE_OF_VERDICT: Mapping[str, Role] = MappingProxyType({
-    STARTUP.id: "information", LOW_DEMAND.id: "information", HALF_WORKING.id: "waiting", HANG.id: "not_working",
-    LOW_CLOCK.id: "waiting",
-})  # fmt: skip
+"""What time in a state means. A verdict may say otherwise: a pause to save is no waste."""
 LEVEL_OF_ROLE: Mapping[Role, Level] = MappingProxyType({
     "work": "green", "waiting": "yellow", "not_working": "red", "information": "info", "unknown": "grey",
 })  # fmt: skip
-"""Glyph and colour of a role where they are chosen by level."""
+"""The level of a role: glyph and colour of every output, exit statuses and data."""
 
 
 LEADING = (LOST, ECC.id, STRAGGLER.id)
@@ -125,10 +119,24 @@ def is_lost(d: GpuDiagnosis) -> bool:
 
 def role_of(d: GpuDiagnosis) -> Role:
     """Role of a verdict; badges come on top of it."""
-    role = ROLE_OF_VERDICT.get(d.verdict)
-    if role is not None:
+    return verdict_role(d.role, d.state)
+
+
+def verdict_role(role: Role | None, state: State) -> Role:
+    """Role of a verdict: its own, or what its state means."""
+    return ROLE_OF_STATE[state] if role is None else role
+
+
+def level_of(role: Role | None, state: State, badges: Sequence[Badge]) -> Level:
+    """Level of a GPU with this verdict and these badges."""
+    return LEVEL_OF_ROLE[_role_with(_leading(badges), verdict_role(role, state))]
+
+
+def _role_with(leading: Badge | None, role: Role) -> Role:
+    """Role of what is told first: of the badge that comes before a verdict, or of the verdict."""
+    if leading is None:
         return role
-    return ROLE_OF_LEVEL[d.level] if d.state == "working" else ROLE_OF_STATE[d.state]
+    return "waiting" if leading.id == STRAGGLER.id else "not_working"
 
 
 def group_of(d: GpuDiagnosis) -> str:
@@ -177,12 +185,12 @@ def head_of(d: GpuDiagnosis) -> HeadWords:
     """The first words of a diagnosis: the verdict's, unless a badge comes before it."""
     words = full_title(d.plain_title or d.title, d.busy_not_working)
     leading = _leading(d.badges)
+    role = _role_with(leading, role_of(d))
     if leading is None:
         title, _, cause = words.partition(": ")
-        return HeadWords(title, cause, words, role_of(d))
+        return HeadWords(title, cause, words, role)
     if leading.id == LOST:
-        return HeadWords(LOST_TITLE, "", LOST_TITLE, "not_working")
-    role: Role = "waiting" if leading.id == STRAGGLER.id else "not_working"
+        return HeadWords(LOST_TITLE, "", LOST_TITLE, role)
     if leading.about is not None:
         return HeadWords(leading.title, "", leading.title, role)
     return HeadWords(leading.title, words, f"{leading.title}, {words}", role)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gputop.model.feeders import Cause, Feeders
 
-Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
+Level = Literal["green", "info", "yellow", "red", "grey"]
 Flag = Literal["A", "B", "C"]
 Confidence = Literal["high", "medium", "low"]
 State = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured"]
@@ -128,7 +128,8 @@ class Means(Struct, frozen=True):
 class GpuDiagnosis(Struct, frozen=True):
     """The verdict on one GPU, with its evidence and remedy.
 
-    ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the cause
+    ``level`` is the one in which every output shows the GPU, badges included: see ``summary.level_of``. ``title`` is
+    the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the cause
     alone ("small kernels"), because the screen leads with the flag. ``plain_title`` is the title without its duration.
     ``since`` is the Unix time at which the verdict was first shown. ``seconds`` integrates measured time by state since
     the monitor began, and ``causes`` the ``busy_not_working`` time by verdict; both add up to the same. ``timeline``
@@ -190,6 +191,8 @@ class GpuDiagnosis(Struct, frozen=True):
     """
     about: int | None = None
     """Index of the GPU that this one waits for, if any."""
+    role: Role | None = None
+    """What the verdict means without its badges; None: what its state means, see ``summary.role_of``."""
 
     def __repr__(self) -> str:
         """One line for a log or a notebook.

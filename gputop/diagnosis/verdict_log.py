@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import ROLE_OF_LEVEL, role_of
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_LEVEL, role_of
 from gputop.diagnosis.types import Finding, GpuDiagnosis
 
 MOST_FINDINGS = 500
@@ -44,18 +44,19 @@ class Findings:
         for key in [key for key in before if key not in now]:
             self._end(t, before.pop(key))
         if verdict not in before:
+            role = role_of(diagnosis)
             before[verdict] = self._add(
                 Finding(
                     t,
                     diagnosis.index,
                     "verdict",
                     diagnosis.verdict,
-                    diagnosis.level,
+                    LEVEL_OF_ROLE[role],
                     diagnosis.plain_title,
                     diagnosis.evidence[0] if diagnosis.evidence else "",
                     diagnosis.remedy,
                     diagnosis.busy_not_working,
-                    role=role_of(diagnosis),
+                    role=role,
                 )
             )
         for badge in diagnosis.badges:

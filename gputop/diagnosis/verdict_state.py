@@ -18,6 +18,7 @@ from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.summary import level_of, verdict_role
 from gputop.diagnosis.time_ledger import Ledger
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import (
@@ -27,8 +28,8 @@ from gputop.diagnosis.types import (
     Flag,
     GpuDiagnosis,
     GpuOwner,
-    Level,
     Means,
+    Role,
     State,
 )
 from gputop.diagnosis.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
@@ -38,6 +39,8 @@ from gputop.model.snapshot import GpuSample
 
 Key = tuple[str, str]
 """A verdict, and the group of its cause."""
+Meaning = tuple[Flag | None, Role | None]
+"""A verdict's flag, and its role where that is not what its state means."""
 _SAME: dict[str | None, str] = {
     "queued": "cpu",
     "fetch": "network",
@@ -80,6 +83,11 @@ class BadgeTime(Struct):
     lasted_s: float = 0.0
 
 
+def role_of_result(rule: Rule, result: RuleResult) -> Role | None:
+    """Role of a result, its rule's without one; None: what the state means."""
+    return rule.role if result.role is None else result.role
+
+
 class GpuState:
     """Memory of one GPU: its track, its shown verdict and every change."""
 
@@ -90,8 +98,8 @@ class GpuState:
         self._badges: tuple[Badge, ...] = ()
         self._badge_times: dict[str, BadgeTime] = {}
         self._verdict: Debouncer[Key] = Debouncer(key_of(COLLECTING.id, None), t)
-        self._paint: Debouncer[tuple[Flag | None, Level]] = Debouncer((None, "grey"), t)
-        self._shown = Candidate(COLLECTING, RuleResult("grey", ()), None)
+        self._meaning: Debouncer[Meaning] = Debouncer((None, None), t)
+        self._shown = Candidate(COLLECTING, RuleResult(()), None)
         self._offers: dict[Key, Candidate] = {}
         self._timeline: tuple[Change, ...] = ((t, COLLECTING.id, None),)
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
@@ -103,7 +111,11 @@ class GpuState:
 
     def has_changed(self) -> bool:
         """True if verdict, flag or badges changed since the last call."""
-        now = (self._shown.rule.id, self._paint.shown[0], tuple(badge.id for badge in self._badges))
+        now = (
+            self._shown.rule.id,
+            self._meaning.shown[0],
+            tuple(badge.id for badge in self._badges),
+        )
         if now == self._noted:
             return False
         self._noted = now
@@ -164,7 +176,7 @@ class GpuState:
             self._choose(t, interval_s, rule, s)
             self._badges = self._board.observe(s, rule.id, interval_s)
         self._note_badge_times(t)
-        now = (self._verdict.shown[0], self._paint.shown[0])
+        now = (self._verdict.shown[0], self._meaning.shown[0])
         if now != self._timed:
             self._timed = now
             self._timeline = (*self._timeline, (t, *now))[-MOST_CHANGES:]
@@ -189,7 +201,7 @@ class GpuState:
     ) -> GpuDiagnosis:
         """The diagnosis at Unix time ``t``."""
         rule, result, feeders = self._shown.rule, self._shown.result, self._shown.feeders
-        flag, level = self._paint.shown
+        flag, role = self._meaning.shown
         uuid, title, time = (
             gpu.static.uuid,
             result.title or rule.title,
@@ -228,7 +240,7 @@ class GpuState:
             index=self.index,
             uuid=uuid,
             verdict=rule.id,
-            level=level,
+            level=level_of(role, self.state, self._badges),
             title=title,
             short=result.short or rule.short or rule.title,
             busy_not_working=flag,
@@ -263,6 +275,7 @@ class GpuState:
             charged_s=self._charged_s,
             lost=time.lost,
             about=result.about,
+            role=verdict_role(role, self.state),
         )
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -298,10 +311,10 @@ class GpuState:
             )
         elif key == shown:
             self._shown = offered
-            self._paint.vote(t, (flag, result.level), interval_s)
+            self._meaning.vote(t, (flag, role_of_result(rule, result)), interval_s)
         elif shown[0] == COLLECTING.id:
             line = f"{s.samples} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
-            self._shown = Candidate(COLLECTING, RuleResult("grey", (line,), confidence="low"), None)
+            self._shown = Candidate(COLLECTING, RuleResult((line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
         elif rule.id in STARVED_IDS:
@@ -316,7 +329,7 @@ class GpuState:
         if not goes_on:
             self._began, self._lasted_s, self._charged_s = t, 0.0, 0.0
         self._shown = offer
-        self._paint = Debouncer((offer.flag, offer.result.level), t)
+        self._meaning = Debouncer((offer.flag, role_of_result(offer.rule, offer.result)), t)
 
     def _cannot_judge(
         self, t: float, gpu: GpuSample, *, all_lost: bool, has_instances: bool
@@ -344,7 +357,7 @@ class GpuState:
         self._verdict.forget()
         self._offers.clear()
         result = RuleResult(
-            "grey", (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None
+            (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None
         )
         self._show(t, Candidate(COLLECTING, result, None), goes_on=goes_on)
 

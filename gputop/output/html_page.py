@@ -39,7 +39,7 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 .verdict .id { float: right; margin-left: 1rem; color: var(--dim); font-size: .85rem; }
 .verdict .do { margin-top: .5rem; font-weight: 600; } .verdict .best { color: var(--green); font-weight: 600; }
 .red { --level: var(--red); } .yellow { --level: var(--yellow); } .green { --level: var(--green); }
-.info { --level: var(--info); } .grey, .grey-green { --level: var(--grey); }
+.info { --level: var(--info); } .grey { --level: var(--grey); }
 .level { color: var(--level); font-weight: 600; }
 .bar { display: flex; height: 1.5rem; border-radius: .25rem; overflow: hidden; background: var(--track); }
 .bar.thin { height: .8rem; min-width: 6rem; }

@@ -74,8 +74,11 @@ def verdicts_page() -> Document:
             f"verdicts that need a flag. A verdict is judged on the means of the last {WINDOW_S:.0f} s, from "
             f"{LEAST_SAMPLES} samples on, unless its conditions say otherwise. It is shown with its evidence and its "
             "remedy. A GPU may have any number of badges beside it.",
-            "The level is the colour in every output: red where a GPU is busy and does not work, yellow where it "
-            "waits.",
+            "The level is the colour in every output, and `level` in all data: red where a GPU is busy and does not "
+            "work, hangs or is broken, yellow where it waits or wastes, info where nothing is wrong, grey where "
+            "nothing can be said. A lost GPU, a hardware error and a straggler come before the verdict. In a trace a "
+            f"loss below {thresholds.SOME_LOSS:.0f} % of the time is info whatever its verdict, and communication that "
+            "is only suspected is yellow, as are small kernels between which the GPU idles.",
             "Ratios are of means over the same samples, so idle time in the window changes SM activity and not its "
             "ratio to util. A rule with a second number leaves there, so on a steady load no verdict comes and goes. "
             "Confidence is high only where the claim itself was measured.",

@@ -15,7 +15,7 @@ from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row, Span, Target
 from gputop.paint.view import Replay, View, selected_gpu
 
-ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
+ORDER = ("grey", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""
 LEAST_LENGTH_WIDTH = 100
 """A narrower screen has no room for the length beside the keys."""

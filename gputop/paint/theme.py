@@ -120,7 +120,6 @@ STYLES: Mapping[str, Look] = {
     "remedy": Look("teal"),
     "brand": Look("bright", bold=True),
     "level.green": Look("green", bold=True),
-    "level.grey-green": Look("text", bold=True),
     "level.info": Look("blue", bold=True),
     "level.yellow": Look("amber", bold=True),
     "level.red": Look("red", bold=True),

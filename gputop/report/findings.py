@@ -8,12 +8,23 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import ROLE_OF_LEVEL, Number, summarize, time_words
+from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
+from gputop.diagnosis.rules.idle import IDLE
+from gputop.diagnosis.summary import (
+    LEVEL_OF_ROLE,
+    ROLE_OF_LEVEL,
+    Number,
+    role_of,
+    summarize,
+    time_words,
+)
 from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, Role
 from gputop.diagnosis.worth import NOTHING, Worth, worth
 
 TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 """Levels of the verdicts that are reported, the worst first."""
+_NO_FINDING = frozenset((COLLECTING.id, STARTUP.id, IDLE.id))
+"""Verdicts that accuse nobody, whatever their level."""
 
 
 class FindingReport(Struct, frozen=True):
@@ -51,6 +62,13 @@ class FindingReport(Struct, frozen=True):
             time_words(self.first_t, None if self.kind == "badge" else self.gain_s, self.seconds)
             + spells
         )
+
+
+def is_told(d: GpuDiagnosis) -> bool:
+    """Whether a report names this verdict."""
+    if d.verdict in _NO_FINDING or d.state == "idle":
+        return False
+    return LEVEL_OF_ROLE[role_of(d)] in TOLD
 
 
 class _Finding:
@@ -116,7 +134,7 @@ class FindingsAccount:
         The sample covers ``seconds`` up to Unix time ``t`` and recorded time ``passed_s``, of which ``lost_s`` were
         lost.
         """
-        if d.level in TOLD:
+        if is_told(d):
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
             before = self._findings.get((d.index, "verdict", name))
             earlier_s = 0.0

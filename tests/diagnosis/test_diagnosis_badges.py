@@ -180,13 +180,13 @@ def test_the_xids_of_hardware_are_these() -> None:
     assert set(filter(is_hardware, range(150))) == {48, 63, 64, 74, 79, 94, 95}
 
 
-def test_a_lost_gpu_is_grey_at_once_and_judged_again_when_it_is_back() -> None:
+def test_a_lost_gpu_is_red_at_once_and_judged_again_when_it_is_back() -> None:
     watch = over(40, lambda tick: gpu())
     lost = watch.feed(
         [snap(40, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))]
     )
     assert_told(lost, {
-        "verdict": "collecting", "level": "grey", "title": "LOST", "state": "unmeasured",
+        "verdict": "collecting", "level": "red", "title": "LOST", "state": "unmeasured",
         "evidence": ("it fell off the bus",), "badges": {"lost": "red"},
     })  # fmt: skip
     assert (lost.badges[0].evidence, lost.badges[0].remedy) == ("it fell off the bus", "reset it")

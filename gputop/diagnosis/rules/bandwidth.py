@@ -12,7 +12,6 @@ from gputop.model.quantity import pct, share
 
 def _tell_memory(s: Signals) -> RuleResult:
     return RuleResult(
-        "info",
         (
             f"DRAM {pct(s.mean.dram)} of its peak, {util_words(s)}, SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}",
         ),
@@ -26,8 +25,8 @@ MEMORY_BANDWIDTH = Rule(
     condition=f"util ≥ {thresholds.MEMORY_UTIL:.0f} %; DRAM / util ≥ {thresholds.MEMORY_RATIO:g} (leaves at "
     f"{thresholds.MEMORY_RATIO.leave:g}); where util is not measured: DRAM ≥ {thresholds.MEMORY_DRAM:.0f} % of its "
     f"peak",
-    level="info",
     state="working",
+    role="information",
     matches=lambda s: s.conditions.memory,
     tell=_tell_memory,
     remedy="usually inherent (decode): {gpu_memory:larger batch, }FlashAttention, fusion, quantised weights and KV "
@@ -61,9 +60,7 @@ def _tell_communication(s: Signals) -> RuleResult:
     notes = (*notes, *or_stuck(s))
     evidence = (line,) if s.fabric is None else (line, *s.fabric.evidence())
     title = None if certain else "communication (suspected)"
-    return RuleResult(
-        "red", evidence, confidence="high" if certain else "low", notes=notes, title=title
-    )
+    return RuleResult(evidence, confidence="high" if certain else "low", notes=notes, title=title)
 
 
 COMMUNICATION = Rule(
@@ -73,7 +70,6 @@ COMMUNICATION = Rule(
     f"or PCIe ≥ "
     f"{100 * thresholds.COMM_PCIE:.0f} % both ways; suspected without that traffic: NCCL threads run, DRAM < "
     f"{thresholds.COMM_DRAM:.0f} %, power < {100 * thresholds.COMM_POWER:.0f} % of its limit",
-    level="red",
     state="busy_not_working",
     matches=lambda s: (
         s.flag is not None and (s.conditions.moves_data or (s.tick.nccl and s.conditions.rests))

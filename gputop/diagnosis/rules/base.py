@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Confidence, Level, State
+from gputop.diagnosis.types import Confidence, Role, State
 from gputop.model.feeders import Cause
 
 
@@ -18,7 +18,6 @@ class RuleResult(Struct, frozen=True):
     ``high`` only where what it claims was itself measured.
     """
 
-    level: Level
     evidence: tuple[str, ...]
     remedy: str | None = None
     remedy_short: str = ""
@@ -34,21 +33,23 @@ class RuleResult(Struct, frozen=True):
     """How long it has been so, seconds, where that is longer than the verdict has been shown."""
     about: int | None = None
     """The index of another GPU that this one waits for, where that is seen."""
+    role: Role | None = None
+    """What this result means, where that depends on measured values; None: the rule's role."""
 
 
 class Rule(Struct, frozen=True):
     """One verdict.
 
-    ``condition`` is the condition in words, ``level`` the levels in words, the usual one first, ``remedy`` what helps
-    where ``tell`` says nothing else: the help and docs/verdicts.md are made of them. ``short`` replaces a title of more
-    than 24 characters. ``state`` is where the time goes. ``checked`` says on which loads of real GPUs the rule was
-    tried; empty where that is said for its whole family.
+    ``condition`` is the condition in words, ``remedy`` what helps where ``tell`` says nothing else: the help and
+    docs/verdicts.md are made of them. ``short`` replaces a title of more than 24 characters. ``state`` is where the
+    time goes, ``role`` what the verdict means, and so its level, where that is not what the state means. ``levels``
+    are the levels in words, the usual one first, where results differ. ``checked`` says on which loads of real GPUs
+    the rule was tried; empty where that is said for its whole family.
     """
 
     id: str
     title: str
     condition: str
-    level: str
     state: State
     matches: Callable[[Signals], bool]
     tell: Callable[[Signals], RuleResult]
@@ -56,3 +57,5 @@ class Rule(Struct, frozen=True):
     remedy: str = ""
     remedy_short: str = ""
     checked: str = ""
+    role: Role | None = None
+    levels: str = ""

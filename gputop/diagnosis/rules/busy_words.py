@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Level
 from gputop.model.quantity import clamp_pct, pct, share
-
-
-def flag_level(s: Signals) -> Level:
-    return "yellow" if s.flag == "B" else "red"
 
 
 def chip_share(s: Signals) -> str:

@@ -33,7 +33,6 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.sample_facts import swapping
 from gputop.diagnosis.signals import TRAINS_S, Signals
 from gputop.diagnosis.types import Confidence
@@ -89,7 +88,6 @@ def _tell_cpu(s: Signals) -> RuleResult:
     elif f.resolved_by in (None, "child") and "cpu" in s.host.named:
         confidence = "high"
     return RuleResult(
-        starved_level(s),
         (line, _measured_line(s, f)),
         *remedy("cpu", s, f),
         confidence=confidence,
@@ -120,7 +118,6 @@ DATALOADER_CPU = Rule(
     "of that; the main thread neither runs in as much of it nor is in a wait of its own; or all loaders run ≥ "
     f"{100 * ALL_COMPUTE:.0f} % and what the main thread waits for was not read (low confidence); a job that was seen "
     f"starting has trained for {TRAINS_S:.0f} s",
-    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     matches=_cpu,
     tell=_tell_cpu,
@@ -221,7 +218,6 @@ def _tell_io(s: Signals) -> RuleResult:
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     return RuleResult(
-        starved_level(s),
         (
             f"{workers_words(f)} {doing}; the GPU waits for data {s.idle:.0f} % of the time",
             _measured_line(s, f),
@@ -241,7 +237,6 @@ DATALOADER_DISK = Rule(
     f"of the idle time (leaves below {100 * NO_LONGER:.0f} %), where workers in turns count together, and polling "
     "counts where its sockets receive data; or by elimination: the main thread waits for a batch, no feeder runs or "
     "waits for a disk, and they poll",
-    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     matches=_disk,
     tell=_tell_io,

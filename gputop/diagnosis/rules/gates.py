@@ -23,21 +23,21 @@ def _too_few(s: Signals) -> bool:
 def _collecting(s: Signals) -> RuleResult:
     if not _too_few(s):
         line = f"SM {pct(s.mean.sm)}, but util is not measured here: idle time is unknown"
-        return RuleResult("grey", (line,), confidence="low", title="no util: not judged")
+        return RuleResult((line,), confidence="low", title="no util: not judged")
     few = f"{s.samples} of {s.min_samples} samples"
     if s.samples >= s.min_samples:
         few = f"{s.covered_s:.0f} s are too few to tell while the load changes"
-    return RuleResult("grey", (few,), confidence="low")
+    return RuleResult((few,), confidence="low")
 
 
 COLLECTING = Rule(
     id="collecting",
     title="collecting",
     condition=f"fewer than {LEAST_SAMPLES} samples, or less than {SURE_S:.0f} s of a load that changes or seems well",
-    level="grey",
     state="unmeasured",
     matches=_too_few,
     tell=_collecting,
+    levels="grey; info while the GPU is asleep",
 )
 
 
@@ -96,10 +96,9 @@ def _starting(s: Signals) -> RuleResult:
             f"kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s or repeatedly; its loaders "
         )
         line += f"{TRAINS_S:.0f} s later"
-        return RuleResult("grey", (line,))
+        return RuleResult((line,))
     cores = 0.0 if s.host.mean.tree is None else s.host.mean.tree
     return RuleResult(
-        "grey",
         (
             f"a CPU phase: the process uses {cores:.1f} cores, the GPU is idle {s.idle:.0f} % of the time",
         ),
@@ -117,8 +116,8 @@ STARTUP = Rule(
     f"{BUSY_CORES:g} core); not where a kernel ran in {STEPS_S:.0f} of {WORKED_OF_S:.0f} s while the main thread "
     "waited for workers that work; the wait, and what is wrong with a steady load, is named once kernels ran in "
     f"{BEGUN_S:.0f} of {BEGUN_OF_S:.0f} s",
-    level="grey",
     state="unmeasured",
     matches=_startup,
     tell=_starting,
+    role="information",
 )

@@ -47,13 +47,13 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
         remedy_short = "bf16 autocast, TF32"
     is_sure = proven and has_framework
     return RuleResult(
-        "yellow" if is_sure or s.conditions.half else "info",
         (line,),
         remedy,
         remedy_short,
         "high" if is_sure else "medium",
         (*notes, *few_warps(s)),
         None if proven else "tensor cores hardly used",
+        role="waiting" if is_sure or s.conditions.half else "information",
     )
 
 
@@ -64,9 +64,9 @@ NO_TENSOR_CORES = Rule(
     f"{thresholds.LITTLE_TENSOR:.0f} %, tensor / "
     f"SM < {thresholds.LITTLE_TENSOR_RATIO:g} (leaves at {thresholds.LITTLE_TENSOR_RATIO.leave:g}), DRAM / util < "
     f"{thresholds.MUCH_DRAM_RATIO:g}; not with FP64 ≥ {thresholds.SOME_FP64:.0f} % or rendering",
-    level=f"yellow with FP32 ≥ {thresholds.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, "
-    f"else info",
     state="working",
+    levels=f"yellow with FP32 ≥ {thresholds.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, "
+    f"or where SM / util < {thresholds.HALF_RATIO:g}, else info",
     matches=lambda s: s.little_tensor_s >= thresholds.TENSOR_FOR_S and not s.tick.draws,
     tell=_tell_no_tensor,
     remedy="with torch or jax: bf16 autocast, TF32, dims multiple of 8",
@@ -117,7 +117,6 @@ def _tell_half(s: Signals) -> RuleResult:
         )
     waits_for = s.waits_for
     return RuleResult(
-        "yellow" if waits_for is None else "info",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
         remedy,
         short,
@@ -137,8 +136,8 @@ HALF_WORKING = Rule(
     condition=f"util ≥ {thresholds.HALF_UTIL:.0f} % (leaves at {thresholds.HALF_UTIL.leave:.0f} %); SM / util < "
     f"{thresholds.HALF_RATIO:g} "
     f"(leaves at {thresholds.HALF_RATIO.leave:g}); DRAM / util < {thresholds.MUCH_DRAM_RATIO:g}",
-    level="yellow; info where it waits for a straggler",
     state="working",
+    role="waiting",
     matches=lambda s: s.conditions.half,
     tell=_tell_half,
     remedy=f"NVLink or fabric busy: overlap, more micro-batches; main thread ≥ "

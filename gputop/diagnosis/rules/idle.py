@@ -32,7 +32,6 @@ lasting = partial(duration, whole=True)
 HOLDING = STATE_WORDS["idle_allocated"]
 HOLDING_S = 300.0
 """Idle this long with memory held is worth reporting [judged]."""
-ALARM_S = 3600.0
 STOPPED_S = 15.0
 """A GPU that has just stopped is idle, not starved, unless a rule can say what it waits for [judged]."""
 
@@ -129,7 +128,6 @@ def _tell_holding(s: Signals) -> RuleResult:
     line = f"util {s.util_pct:.0f} % for {lasting(s.quiet_s)}, {holder} holds {memory(_held(s))}"
     words = remedy(f"idle {cause}", s)
     return RuleResult(
-        "red" if s.quiet_s >= ALARM_S else "yellow",
         (line,) if why is None else (line, why),
         *(remedy("holding", s) if words == NOTHING else words),
         "high" if s.host.is_measured else "medium",
@@ -146,7 +144,6 @@ IDLE_HOLDING_MEMORY = Rule(
     title=HOLDING,
     condition=f"p95(util) < {LOUD_UTIL:.0f} % for ≥ {HOLDING_S:.0f} s; the GPU's processes hold ≥ "
     f"{HELD_BYTES / 2**30:.0f} GiB, use < {BUSY_CORES:g} core and serve no requests",
-    level=f"yellow, red from {ALARM_S / 60:.0f} min",
     state="idle_allocated",
     matches=_holding,
     tell=_tell_holding,
@@ -169,7 +166,6 @@ def _tell_idle(s: Signals) -> RuleResult:
     line = f"util {s.util_pct:.0f} % for {lasting(for_s)}, {holder}"
     title = HOLDING if held_bytes >= HELD_BYTES else None
     return RuleResult(
-        "grey",
         (line,) if why is None else (line, why),
         *remedy(f"idle {cause}", s),
         confidence="high",
@@ -187,10 +183,10 @@ IDLE = Rule(
     title="idle",
     condition=f"p95(util) < {LOUD_UTIL:.0f} % (leaves where p90 is not); not while requests come and go; not while "
     "steps do, each after a wait for workers that work",
-    level="grey",
     state="idle",
     matches=lambda s: s.quiet and not s.comes_and_goes and not is_fed(s),
     tell=_tell_idle,
+    levels=f"info; yellow where ≥ {HELD_BYTES / 2**30:.0f} GiB are held",
 )
 
 STOPPED = replace(

@@ -54,7 +54,6 @@ def low_clock_remedy(s: Signals) -> str:
 def _tell_low_clock(s: Signals) -> RuleResult:
     sure: Confidence = "high" if s.gpu.throttle_reasons is not None else "medium"
     return RuleResult(
-        "yellow",
         (low_clock_words(s), f"{activity_words(s)}{power_part(s)}"),
         low_clock_remedy(s),
         "nvidia-smi -rgc, cold boot",
@@ -72,8 +71,8 @@ LOW_CLOCK = Rule(
     f"{100 * thresholds.LOW_CLOCK.leave:.0f} %); power < {100 * thresholds.LOW_CLOCK_POWER:.0f} % of its limit; a "
     f"thermal or power "
     f"reason in < {100 * thresholds.SLOWED:.0f} % of the samples; or impossible power",
-    level="yellow",
     state="working",
+    role="waiting",
     matches=lambda s: s.conditions.low_clock,
     tell=_tell_low_clock,
     remedy=WHY_LOW_CLOCK,

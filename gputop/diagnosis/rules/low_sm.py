@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.busy_words import chip_share, flag_level
+from gputop.diagnosis.rules.busy_words import chip_share
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT
 from gputop.diagnosis.rules.stuck import or_stuck
 from gputop.diagnosis.signals import Signals
@@ -43,7 +43,7 @@ def _tell_small(s: Signals) -> RuleResult:
     if s.flag == "C":
         notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
     sure = _flag_confidence(s) if s.spin is None else "low"
-    return RuleResult(flag_level(s), (line,), confidence=sure, notes=(*notes, *or_stuck(s)))
+    return RuleResult((line,), confidence=sure, notes=(*notes, *or_stuck(s)))
 
 
 SMALL_KERNELS = Rule(
@@ -51,7 +51,6 @@ SMALL_KERNELS = Rule(
     title="small kernels",
     condition="A, B or C; neither memory-bound nor communication; launch-bound where the main thread is ≥ "
     f"{100 * thresholds.LAUNCH_BOUND_MAIN:.0f} % runnable",
-    level="red for A and C, yellow for B",
     state="busy_not_working",
     matches=lambda s: s.flag is not None and s.mean.dram is not None,
     tell=_tell_small,
@@ -67,7 +66,7 @@ def _tell_low_sm(s: Signals) -> RuleResult:
     notes: tuple[str, ...] = ("the cause cannot be measured here: no DRAM counter",)
     if s.flag == "C":
         notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
-    return RuleResult(flag_level(s), (line,), notes=notes)
+    return RuleResult((line,), notes=notes)
 
 
 LOW_SM = replace(

@@ -17,7 +17,6 @@ from gputop.diagnosis.rules.feeding_rules import (
     own_wait,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import rate, share
@@ -51,7 +50,7 @@ def _own_words(s: Signals, wait: OwnWait) -> str:
 
 
 def _tell_main(s: Signals) -> RuleResult:
-    host, level, line = s.host, starved_level(s), "the main thread"
+    host, line = s.host, "the main thread"
     idle = f"; the GPU is idle {s.idle:.0f} % of the time"
     wait = None if main_runs(s) else own_wait(s)
     alone = None if main_runs(s) or wait is not None else main_alone(s)
@@ -62,9 +61,7 @@ def _tell_main(s: Signals) -> RuleResult:
         line += (
             f" waits for other ranks of its job at {host.address}, {share(wait.share)} of the time"
         )
-        return RuleResult(
-            level, (line + idle, both_words(s)), *remedy("unseen ranks", s), cause="ranks"
-        )
+        return RuleResult((line + idle, both_words(s)), *remedy("unseen ranks", s), cause="ranks")
     if wait is not None:
         line += f" {_own_words(s, wait)}"
     elif alone is not None and alone.cause in ("sleep", "unknown"):
@@ -72,7 +69,7 @@ def _tell_main(s: Signals) -> RuleResult:
     found = wait or alone
     if found is not None and found.cause not in ("cpu", "queued"):
         words = remedy(f"main {found.cause}", s)
-        return RuleResult(level, (line + idle, both_words(s)), *words, cause=found.cause)
+        return RuleResult((line + idle, both_words(s)), *words, cause=found.cause)
     if alone is not None:
         line += f" is busy {share(host.mean.main)} of the time and waits for nobody"
     else:
@@ -86,7 +83,6 @@ def _tell_main(s: Signals) -> RuleResult:
     if compiles(s):
         notes = (f"compilers run {share(host.mean.compiling)} of the time",)
         return RuleResult(
-            level,
             (line, both_words(s)),
             *remedy("unseen compiling", s),
             notes=notes,
@@ -96,7 +92,6 @@ def _tell_main(s: Signals) -> RuleResult:
         "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
     )
     return RuleResult(
-        level,
         (line, both_words(s)),
         *remedy(f"main {cause}", s),
         confidence="high" if alone is None else "medium",
@@ -112,7 +107,6 @@ MAIN_PROCESS = Rule(
     f"a timer of its own, in ≥ {100 * MOSTLY:.0f} % of the idle time (leaves below {100 * NO_LONGER:.0f} %); or it may "
     f"have waited for a disk, the network or a full pipe in ≥ {100 * PURE_WAIT:.0f} % of it; or running and such waits "
     "together fill half of it while no feeder works",
-    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     matches=_main_process,
     tell=_tell_main,

@@ -9,7 +9,6 @@ from gputop.diagnosis.rules.feeding_rules import (
     main_runs,
     works,
 )
-from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, IDLE
 from gputop.diagnosis.types import HOLDING_MEMORY
@@ -28,7 +27,7 @@ def _tell_full_cache(s: Signals) -> RuleResult:
     row = s.tick.serving
     told = "" if row is None else server_forms(row)[0]
     line = f"requests wait for a place in the KV cache; the GPU is idle {s.idle:.0f} % of the time"
-    return RuleResult(starved_level(s), (line, told), confidence="high")
+    return RuleResult((line, told), confidence="high")
 
 
 KV_CACHE_FULL = Rule(
@@ -37,7 +36,6 @@ KV_CACHE_FULL = Rule(
     short="KV cache full",
     condition=f"idle ≥ {IDLE:.0f} %; the server on this GPU (--server-url) says that its KV cache is ≥ "
     f"{FULL_CACHE_PCT:.0f} % full and requests wait",
-    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     matches=_cache_is_full,
     tell=_tell_full_cache,
@@ -89,7 +87,7 @@ def _tell_low_demand(s: Signals) -> RuleResult:
         f"{server} and waits for requests: util {s.util_pct:.0f} %, idle {s.idle:.0f} % of the "
         "time, no loaders"
     )
-    return RuleResult("info", (line,))
+    return RuleResult((line,))
 
 
 LOW_DEMAND = Rule(
@@ -98,8 +96,8 @@ LOW_DEMAND = Rule(
     short="low demand",
     condition=f"idle ≥ {IDLE:.0f} %; no loaders; the command is a server (vllm, sglang, tritonserver, …), or the main "
     f"thread waits for connections in ≥ {100 * WAITS_FOR_REQUESTS:.0f} % of the idle time, or for a parent that does",
-    level="info",
     state="idle_allocated",
+    role="information",
     matches=_low_demand,
     tell=_tell_low_demand,
     remedy="nothing to fix: batch{gpu_memory:, consolidate on fewer GPUs}, MIG",

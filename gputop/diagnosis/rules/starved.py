@@ -16,18 +16,8 @@ from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
 from gputop.diagnosis.sample_facts import PCIE_USABLE, degraded_link, link_words
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import PCIE_FULL
-from gputop.diagnosis.types import Level
 from gputop.diagnosis.window import WINDOW_S
 from gputop.model.quantity import rate, share
-
-ALARM_IDLE = 50.0
-"""From this idle time on a starved GPU is an alarm: half of it is wasted."""
-
-
-def starved_level(s: Signals) -> Level:
-    """Yellow, red where half of the GPU or more is idle."""
-    return "red" if s.idle >= ALARM_IDLE else "yellow"
-
 
 PAUSE_S = 0.9, 60.0
 """A pause is one sample or more, and shorter than the idle family (one sample at 1 Hz may measure 0.99 s)."""
@@ -51,7 +41,7 @@ def _checkpoint(s: Signals) -> Pause | None:
 def _tell_checkpoint(s: Signals) -> RuleResult:
     pause = _checkpoint(s)
     if pause is None:
-        return RuleResult("info", ())
+        return RuleResult(())
     line = f"the GPU paused for {pause.length_s:.0f} s"
     line += f", the job wrote {rate(pause.write_bytes_per_s)}" if pause.write_bytes_per_s else ""
     line += (
@@ -59,7 +49,7 @@ def _tell_checkpoint(s: Signals) -> RuleResult:
         if pause.main_saves >= SAVING
         else ""
     )
-    return RuleResult("info", (line,))
+    return RuleResult((line,))
 
 
 CHECKPOINT_PAUSE = Rule(
@@ -69,8 +59,8 @@ CHECKPOINT_PAUSE = Rule(
     condition=f"a pause of {PAUSE_S[0]:.0f}–{PAUSE_S[1]:.0f} s without a kernel; the job's processes write ≥ "
     f"{CHECKPOINT_BYTES / 1e6:.0f} MB/s in it, or the main thread waits for what it writes in ≥ {100 * SAVING:.0f} % "
     "of it",
-    level="info",
     state="starved",
+    role="information",
     matches=lambda s: _checkpoint(s) is not None,
     tell=_tell_checkpoint,
     remedy="asynchronous checkpointing (torch.distributed.checkpoint.async_save), less often",
@@ -100,11 +90,11 @@ def _tell_worker_restart(s: Signals) -> RuleResult:
     stops = f"the GPU stops for {s.host.restarts.longest_pause_s:.0f} s when they start"
     evidence = (f"{s.host.restarts.count} new workers in {WINDOW_S:.0f} s; {stops}",)
     if s.host.born_kind is None or s.host.born_kind == "torch" or s.tick.pin_memory:
-        return RuleResult("yellow", evidence, cause="startup")
+        return RuleResult(evidence, cause="startup")
     remedy = (
         "keep the pool alive between epochs, or prepare the data before training (map once, cache)"
     )
-    return RuleResult("yellow", evidence, remedy, "keep the pool", cause="startup")
+    return RuleResult(evidence, remedy, "keep the pool", cause="startup")
 
 
 WORKER_RESTART = Rule(
@@ -112,7 +102,6 @@ WORKER_RESTART = Rule(
     title="starved: worker restarts",
     condition=f"idle ≥ {IDLE_PCT:.0f} %; ≥ {CHURN_PER_MIN:.0f} new loaders a minute; pauses of ≥ {BIRTH_GAP_S:.0f} s "
     "without a kernel when they start",
-    level="yellow",
     state="starved",
     matches=_worker_restart,
     tell=_tell_worker_restart,
@@ -155,13 +144,12 @@ def _tell_pcie(s: Signals) -> RuleResult:
         line += f", the main thread busy {share(s.host.mean.main)}: copies look pageable"
     if link and (s.mean.pcie or 0.0) >= PCIE_FULL:
         return RuleResult(
-            "yellow",
             (line,),
             f"{FULL_LINK}; then {_PINNED}".format(**spares(s)),
             "reseat card, check slot",
             "high",
         )
-    return RuleResult("yellow", (line,), confidence="high" if pageable else "medium")
+    return RuleResult((line,), confidence="high" if pageable else "medium")
 
 
 FULL_LINK = (
@@ -174,7 +162,6 @@ PCIE_TRANSFER = Rule(
     title="starved: PCIe transfers",
     condition=f"PCIe ≥ {100 * PCIE_BUSY:.0f} % of the link and ≥ idle/2, with idle ≥ {IDLE_PCT:.0f} %; or PCIe ≥ "
     f"{100 * PCIE_FULL:.0f} %; one direction only (both are NCCL)",
-    level="yellow",
     state="starved",
     matches=_pcie,
     tell=_tell_pcie,

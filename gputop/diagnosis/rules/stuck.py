@@ -43,7 +43,6 @@ def _tell_hang(s: Signals) -> RuleResult:
             "torchfrtrace"
         )
     return RuleResult(
-        "red",
         evidence,
         remedy,
         short,
@@ -67,7 +66,6 @@ HANG = Rule(
     "or its announced steps have stopped; another rank of it is idle or has ended, or its main thread slept for 120 s "
     "in ≥ 95 % of the time while it has NCCL's threads or stopped steps; not while a rank works, for two minutes also "
     "on the CPU or writing; not for less than twice the longest such wait that ended",
-    level="red",
     state="busy_not_working",
     matches=lambda s: s.spin is not None and s.spin.is_hang,
     tell=_tell_hang,
@@ -95,9 +93,7 @@ def _tell_stalled(s: Signals) -> RuleResult:
         "%"
     )
     note = "warps are resident and nothing was computed: latency, locks or spinning"
-    return RuleResult(
-        "yellow", (f"SM {pct(s.mean.sm)}, and {others}",), confidence="low", notes=(note,)
-    )
+    return RuleResult((f"SM {pct(s.mean.sm)}, and {others}",), confidence="low", notes=(note,))
 
 
 STALLED = Rule(
@@ -108,8 +104,8 @@ STALLED = Rule(
     f"FP32, FP16, INT, "
     f"DRAM, PCIe and NVLink are all measured, and each is < {thresholds.STALLED_PIPE:.0f} % (leaves at "
     f"{thresholds.STALLED_PIPE.leave:.0f} %)",
-    level="yellow",
     state="working",
+    role="waiting",
     matches=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
     tell=_tell_stalled,
     remedy="look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; "

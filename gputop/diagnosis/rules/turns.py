@@ -9,7 +9,6 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import works
 from gputop.diagnosis.rules.remedy_conditions import spares
-from gputop.diagnosis.rules.starved import ALARM_IDLE, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
 from gputop.model.quantity import pct, share, which_gpus
@@ -68,7 +67,6 @@ def _tell(s: Signals) -> RuleResult:
         )
     sure: Confidence = "high" if turns.is_seen else "medium"
     return RuleResult(
-        starved_level(s),
         (line,),
         remedy.format(**spares(s)),
         short,
@@ -88,7 +86,6 @@ TAKE_TURNS = Rule(
     f"{thresholds.TURNS_SUM:.0f} % in ≥ {100 * thresholds.TURNS_SHARE:.0f} % of the samples, and to ≥ "
     f"{thresholds.TURNS_SEEN_SUM:.0f} % in the mean; if turns are shorter than a sample: ≥ "
     f"{thresholds.TURNS_FAST_SUM:.0f} % in as many samples, and no loader computes or waits for data",
-    level=f"yellow, red from {ALARM_IDLE:.0f} % idle",
     state="starved",
     matches=_take_turns,
     tell=_tell,

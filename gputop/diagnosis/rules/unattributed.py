@@ -48,7 +48,7 @@ def _tell_dark(s: Signals) -> RuleResult:
     if s.job_ended:
         words = ("its process has ended",)
         return RuleResult(
-            "grey", words, *NOTHING, confidence="high", title="idle", state="idle", short="idle"
+            words, *NOTHING, confidence="high", title="idle", state="idle", short="idle"
         )
     line = (
         f"the GPU is idle {s.idle:.0f} % of the time (util {pct(s.util_pct)}); no process is "
@@ -56,7 +56,6 @@ def _tell_dark(s: Signals) -> RuleResult:
     )
     title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
-        "grey",
         (line,),
         SHOW_PROCESSES,
         "show the processes",
@@ -86,7 +85,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
     if not s.host.is_measured:
         is_visible = bool(workers) or s.host.reason == NOT_MEASURED
         line += f", {NOT_MEASURED if is_visible else UNSEEN}{workers}"
-        return RuleResult("yellow", (line,), *words, confidence="low", notes=notes, cause=cause)
+        return RuleResult((line,), *words, confidence="low", notes=notes, cause=cause)
     line += f", the main thread is busy {share(s.host.mean.main)}"
     line += workers
     if s.host.mean.pool is not None and s.host.mean.pool >= 0.5:
@@ -101,7 +100,6 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         )
         line += f"the GPU is idle {s.idle:.0f} %"
         return RuleResult(
-            "yellow",
             (line, waits),
             *words,
             "high",
@@ -116,7 +114,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"main thread waits for {waits_for_ranks(s)}")
     if cause == "stopped" and s.tick.halted:
         notes = (*notes, f"workers: {halted_words(s)}")
-    return RuleResult("yellow", (line, waits), *words, notes=notes, cause=cause)
+    return RuleResult((line, waits), *words, notes=notes, cause=cause)
 
 
 def _unattributed_cause(s: Signals) -> Cause:
@@ -162,10 +160,10 @@ STARVED_UNATTRIBUTED = Rule(
     title="starved: cause not seen",
     condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE.leave:.0f} %); none of the above; without a visible process "
     "and without the host's side idle is a fact, and is counted as idle",
-    level="yellow; grey without processes",
     state="starved",
     matches=lambda s: s.conditions.waits,
     tell=_tell_unattributed,
+    levels="yellow; info without processes",
     remedy="dump stacks; check locks, RPC",
     checked="a server with a request each five seconds, recorded without its processes",
 )

@@ -20,11 +20,10 @@ HEALTHY = Rule(
     f"second witness: tensor / SM ≥ {thresholds.WITNESS_TENSOR_RATIO:g}, DRAM / util ≥ "
     f"{thresholds.MUCH_DRAM_RATIO:g}, or FP64, FP32, "
     f"FP16 or INT ≥ {thresholds.WITNESS_PIPE:.0f} %; nothing else",
-    level="green",
     state="working",
     matches=lambda s: s.conditions.broad and s.conditions.witness,
     tell=lambda s: RuleResult(
-        "green", (f"healthy: {activity_words(s)}",), confidence="high", notes=few_warps(s)
+        (f"healthy: {activity_words(s)}",), confidence="high", notes=few_warps(s)
     ),
     checked="eight real loads that are well, tuned training on an H100 (SM 88, tensor 19, DRAM 59) and FP16 products "
     "on a T4 (SM 98, tensor 88) among them",
@@ -53,7 +52,7 @@ def _tell_working(s: Signals) -> RuleResult:
         notes = (
             "no second witness: SM activity says that warps are resident, not that they compute",
         )
-    return RuleResult("green", (activity_words(s),), confidence=sure, notes=(*notes, *few_warps(s)))
+    return RuleResult((activity_words(s),), confidence=sure, notes=(*notes, *few_warps(s)))
 
 
 def _tell_unexplained(s: Signals) -> RuleResult:
@@ -68,9 +67,8 @@ def _tell_unexplained(s: Signals) -> RuleResult:
             "no more is known"
         )
         remedy = s.measure or OTHER_PIPES
-        return RuleResult(
-            "grey-green", (line,), remedy, "measure the pipes", "low", (note,), LOOKS_BUSY
-        )
+        short = "measure the pipes"
+        return RuleResult((line,), remedy, short, "low", (note,), LOOKS_BUSY, role="unknown")
     note, remedy, short = f"not measured here: {', '.join(lacks)}", OTHER_PIPES, "measure the pipes"
     if not lacks:
         note, remedy, short = (
@@ -79,7 +77,13 @@ def _tell_unexplained(s: Signals) -> RuleResult:
             "",
         )
     return RuleResult(
-        "info", (f"{line}{power_part(s)}",), remedy, short, "low", (note,), UNEXPLAINED
+        (f"{line}{power_part(s)}",),
+        remedy,
+        short,
+        "low",
+        (note,),
+        UNEXPLAINED,
+        role="information",
     )
 
 
@@ -93,8 +97,8 @@ WORKING = Rule(
     f"limit (not at SM ≥ {thresholds.UNEXPLAINED_SM:.0f} % with all that is measured below "
     f"{thresholds.UNEXPLAINED_PIPE:.0f} %); "
     f"medium confidence below SM {thresholds.HEALTHY_SM:.0f} % or without a second witness",
-    level=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
     state="working",
+    levels=f"green; info where nothing measured explains it; grey ({LOOKS_BUSY}) where no witness is measured",
     matches=lambda s: s.util_pct >= thresholds.WORKING_UTIL and s.mean.sm is not None,
     tell=_tell_working,
     checked="SM / util of servers on GeForce and data-centre GPUs under a benchmark: 0.78 and more",
@@ -115,18 +119,17 @@ def _tell_unseen(s: Signals) -> RuleResult:
         and max(s.mean.thermal, s.mean.brake) < HELD_DOWN
     ):
         return RuleResult(
-            "grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",)
+            (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",)
         )
     if works_hard:
         return RuleResult(
-            "grey-green",
             (evidence,),
             s.measure,
             SHORT,
             "medium",
             (f"at its power limit: {WORKS_HARD}",),
         )
-    return RuleResult("grey-green", (evidence,), s.measure, SHORT, "low")
+    return RuleResult((evidence,), s.measure, SHORT, "low")
 
 
 NO_BOTTLENECK_SEEN = Rule(
@@ -137,7 +140,6 @@ NO_BOTTLENECK_SEEN = Rule(
     f"{100 * thresholds.FULL_POWER:.0f} % of its limit on the GPU works hard, below {100 * thresholds.LOW_POWER:.0f} "
     f"% with util ≥ "
     f"{thresholds.LOW_POWER_UTIL:.0f} % it draws little for a busy one",
-    level="grey-green, grey where it draws little",
     state="unmeasured",
     matches=lambda s: s.mean.sm is None,
     tell=_tell_unseen,

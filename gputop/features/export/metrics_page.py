@@ -305,8 +305,14 @@ def _diagnoses(
     page: TextPage, present: Present, reading: PageReading, counters: RunCounters
 ) -> None:
     judged = [(named, d) for (_, named), d in zip(present, reading.frame.diagnoses, strict=False)]
-    states = [(f'{named},state="{d.state}"', 1.0) for named, d in judged]
+    states: list[Sample] = []
+    levels: list[Sample] = []
+    for named, d in judged:
+        states.append((f'{named},state="{d.state}"', 1.0))
+        levels.append((f'{named},level="{d.level}"', 1.0))
     page.family("gputop_gpu_state", "The state that the GPU's time counts as now", states)
+    text = "The level in which gputop shows the GPU: of its verdict, or of a badge that comes before it"
+    page.family("gputop_gpu_level", text, levels)
     verdicts = [
         (f'{named},verdict="{verdict}"', float(verdict == d.verdict))
         for named, d in judged

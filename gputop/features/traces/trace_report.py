@@ -26,7 +26,7 @@ CAUSE_WORDS = {
     "not_recorded": "not recorded",
 }  # fmt: skip
 _OF_THE_HOST = ("data", "launch_bound", "host_work", "module_load", "sync_points", "allocator")
-_LEVELS = ("green", "grey-green", "info", "grey", "yellow", "red")
+_LEVELS: tuple[Level, ...] = ("green", "grey", "info", "yellow", "red")
 
 
 def severity(level: str) -> int:

@@ -14,13 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_rows
+from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_roles, verdict_rows
 from gputop.diagnosis.conditions import busy_not_working
 from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.half_working import USE_TENSOR_CORES
 from gputop.diagnosis.rules.low_sm import LARGER_WORK
 from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
-from gputop.diagnosis.rules.starved import ALARM_IDLE, PINNED
+from gputop.diagnosis.rules.starved import PINNED
+from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import (
     EMPTY_QUEUE,
     EXPOSED_COMM,
@@ -37,7 +38,7 @@ from gputop.diagnosis.thresholds import (
     TENSOR_CORES_SINCE,
     WORKING_UTIL,
 )
-from gputop.diagnosis.types import Confidence, Flag, Level, full_title
+from gputop.diagnosis.types import Confidence, Flag, Level, Role, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.host_causes import GRAPH_LAUNCH, SINGLE_PROCESS
 from gputop.features.traces.host_stack import NOTHING
@@ -85,13 +86,20 @@ class _Conclusion(Struct, frozen=True):
     """
 
     id: str
-    level: Level
     because: str
     evidence: tuple[str, ...]
     remedy: str = ""
     cause: str | None = None
     saves: float | None = None
     flag: Flag | None = None
+    role: Role | None = None
+    """What it means, where that is not what the verdict means on the screen."""
+    is_judged: bool = True
+
+    @property
+    def level(self) -> Level:
+        """The level of the screen for this verdict."""
+        return LEVEL_OF_ROLE[self.role or verdict_roles()[self.id]]
 
 
 def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
@@ -107,7 +115,7 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     head = row.title.removeprefix("starved: ")
     not_judged, _, seen = head.partition(": ")
     if seen:
-        head = not_judged if conclusion.level == "grey" else seen
+        head = seen if conclusion.is_judged else not_judged
     return TraceVerdict(
         id=conclusion.id,
         level=conclusion.level,
@@ -117,8 +125,7 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
         cause=conclusion.cause,
         confidence=_confidence(trace, m, stacks, conclusion),
         evidence=conclusion.evidence,
-        remedy=conclusion.remedy
-        or ("" if conclusion.level in ("green", "grey", "grey-green") else row.remedy),
+        remedy=conclusion.remedy or ("" if conclusion.level in ("green", "grey") else row.remedy),
         notes=_notes(trace, m, conclusion, stacks),
         # A share of the rest of a step, told as a share of the step.
         saves_pct=None if conclusion.saves is None else conclusion.saves * m.step_judged_part,
@@ -177,8 +184,8 @@ def _with_once(m: Measures, recorded: Measures) -> _Conclusion:
     sentence = f"once: {longest.name} {_time(longest.ms)}, {longest.pct:.0f} % of the time"
     evidence = (line, *(f"of the rest: {words}" for words in conclusion.evidence[:1]))
     if longest.cause in ("allocator", "module_load"):
-        return _Conclusion("startup", "info", sentence, evidence, WARM_UP)
-    return _Conclusion("no_bottleneck_seen", "grey", sentence, evidence, MORE_STEPS)
+        return _Conclusion("startup", sentence, evidence, WARM_UP)
+    return _Conclusion("no_bottleneck_seen", sentence, evidence, MORE_STEPS, is_judged=False)
 
 
 def _time(ms: float) -> str:
@@ -211,9 +218,8 @@ def _starved(m: Measures) -> _Conclusion | None:
     """
     idle = m.share_pct["idle"]
     standing = idle + m.share_pct["copy_exposed"]
-    level: Level = "red" if standing >= ALARM_IDLE else "yellow"
     if idle >= IDLE_PCT and m.idle_cause_pct["data"] >= idle / 2.0:
-        return _data(m, idle, level)
+        return _data(m, idle)
     if standing >= IDLE_PCT and m.bus_exposed_pct >= idle / 2.0 and m.bus_exposed_pct > 0.0:
         pageable = f", {m.pageable_copies} of them pageable" if m.pageable_copies else ""
         line = (
@@ -225,7 +231,6 @@ def _starved(m: Measures) -> _Conclusion | None:
         )
         return _Conclusion(
             "pcie_transfer",
-            "yellow",
             because,
             (line + pageable,),
             PINNED,
@@ -235,13 +240,13 @@ def _starved(m: Measures) -> _Conclusion | None:
     if idle < IDLE_PCT:
         return None
     if m.late_host_pct >= idle / 2.0:
-        return _late_host(m, level)
+        return _late_host(m)
     flag = _flag(m)
     if flag is not None:
         return _low_activity(m, flag)
     causes = m.idle_cause_pct
     if causes["dependency"] + m.late_host_pct >= idle / 2.0:
-        return _host_or_device(m, level)
+        return _host_or_device(m)
     rest = ", ".join(
         f"{CAUSE_WORDS[name]} {causes[name]:.1f}"
         for name in ("dependency", "kernel_gap", "unknown")
@@ -255,14 +260,19 @@ def _starved(m: Measures) -> _Conclusion | None:
     if causes["kernel_gap"] >= idle / 2.0 and m.queue_empty_pct is not None:
         because = f"{idle:.0f} % {_unit(m)} lies between kernels that were launched in time"
         return _Conclusion(
-            "small_kernels", level, because, (line,), LARGER_WORK, None, causes["kernel_gap"]
+            "small_kernels",
+            because,
+            (line,),
+            LARGER_WORK,
+            saves=causes["kernel_gap"],
+            role=ROLE_OF_STATE["starved"],
         )
     because = f"the GPU is idle {idle:.0f} % {_time_word(m)}, and the trace does not say why"
     remedy = WITH_THE_HOST if m.queue_empty_pct is None else _ROWS["starved_unattributed"].remedy
-    return _Conclusion("starved_unattributed", level, because, (line,), remedy)
+    return _Conclusion("starved_unattributed", because, (line,), remedy)
 
 
-def _device_waits(m: Measures, level: Level) -> _Conclusion:
+def _device_waits(m: Measures) -> _Conclusion:
     """Work that was launched in time and began late."""
     waits = m.idle_cause_pct["dependency"]
     line = (
@@ -272,7 +282,7 @@ def _device_waits(m: Measures, level: Level) -> _Conclusion:
     because = f"{waits:.0f} % {_unit(m)} it waits for work that it was given long before"
     lines = [line, *(_wait_words(row) for row in m.stream_waits[:2] if row.pct >= 1.0)]
     return _Conclusion(
-        STREAM_WAIT.id, level, because, tuple(lines), STREAM_WAIT.remedy, "dependency", waits
+        STREAM_WAIT.id, because, tuple(lines), STREAM_WAIT.remedy, "dependency", waits
     )
 
 
@@ -304,20 +314,18 @@ def _rest_first(m: Measures) -> str:
     return f"{OF_THE_REST}: " if _time_word(m) == OF_THE_REST else ""
 
 
-def _data(m: Measures, idle: float, level: Level) -> _Conclusion:
+def _data(m: Measures, idle: float) -> _Conclusion:
     data = m.idle_cause_pct["data"]
     line = f"GPU idle {idle:.0f} %, {data:.1f} points of it inside {m.iterator}.__next__"
     if (m.iterator or "").startswith(SINGLE_PROCESS):
         because = f"it loads the batches itself, the GPU waits {data:.0f} % {_unit(m)}"
         line += " (num_workers 0)"
-        return _Conclusion("main_process", level, because, (line,), IN_WORKERS, "data", data)
+        return _Conclusion("main_process", because, (line,), IN_WORKERS, "data", data)
     because = f"the workers are late, the GPU waits {data:.0f} % {_unit(m)}"
-    return _Conclusion(
-        DATALOADER_WAIT.id, level, because, (line,), DATALOADER_WAIT.remedy, "data", data
-    )
+    return _Conclusion(DATALOADER_WAIT.id, because, (line,), DATALOADER_WAIT.remedy, "data", data)
 
 
-def _late_host(m: Measures, level: Level) -> _Conclusion:
+def _late_host(m: Measures) -> _Conclusion:
     """The main process, by the largest of what it did."""
     causes, idle = m.idle_cause_pct, m.share_pct["idle"]
     launching = causes["launching"] + causes["launch_latency"]
@@ -359,7 +367,7 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
             else []
         )
     sentence = f"{because}, the GPU waits {share:.0f} % {_unit(m)}"
-    return _Conclusion("main_process", level, sentence, tuple(evidence), remedy, cause, share)
+    return _Conclusion("main_process", sentence, tuple(evidence), remedy, cause, share)
 
 
 def _host_work_words(m: Measures) -> str:
@@ -391,7 +399,6 @@ def _working(m: Measures) -> _Conclusion:
         line = _comm_line(m)
         return _Conclusion(
             "communication",
-            "red",
             because,
             (line,),
             HIDE_COMMUNICATION,
@@ -410,17 +417,15 @@ def _working(m: Measures) -> _Conclusion:
         line += f", SM {pct(m.sm_active_pct)}"
         if m.util_pct >= HALF_UTIL and m.sm_active_pct < HALF_RATIO * m.util_pct:
             because = f"{100.0 * m.sm_active_pct / m.util_pct:.0f} of 100 while kernels run"
-            return _Conclusion("half_working", "yellow", because, (line,))
+            return _Conclusion("half_working", because, (line,))
         in_fp32 = (m.fp32_gemm_pct or 0.0) >= FP32_SHARE
         if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct >= HEALTHY_SM and not in_fp32:
-            return _Conclusion("healthy", "green", "nothing to object to", (f"healthy: {line}",))
+            return _Conclusion("healthy", "nothing to object to", (f"healthy: {line}",))
         if m.util_pct >= WORKING_UTIL:
-            return _Conclusion("working", "green", f"{_rest_first(m)}{line}", (line,))
+            return _Conclusion("working", f"{_rest_first(m)}{line}", (line,))
     line += "" if m.sm_high_pct is None else f", SM ≤ {pct(m.sm_high_pct)} from launch grids"
     if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct is None:
-        return _Conclusion(
-            "no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,)
-        )
+        return _Conclusion("no_bottleneck_seen", "busy; SM activity was not measured", (line,))
     return _largest_loss(m, line)
 
 
@@ -436,12 +441,12 @@ def _perhaps_communication(m: Measures, unknown: Under) -> _Conclusion:
     )
     return _Conclusion(
         "communication",
-        "yellow",
         because,
         (line,),
         NAME_IT,
         "communication",
         unknown.pct,
+        role="waiting",
     )
 
 
@@ -460,7 +465,7 @@ def _largest_loss(m: Measures, line: str) -> _Conclusion:
     """Name the largest loss of a GPU without a clear cause."""
     shares = m.share_pct
     compute = shares["compute"]
-    level: Level = "yellow" if 100.0 - compute >= SOME_LOSS else "info"
+    role: Role = "waiting" if 100.0 - compute >= SOME_LOSS else "information"
     losses = {
         "communication": shares["comm_exposed"],
         "transfer": m.bus_exposed_pct,
@@ -473,17 +478,18 @@ def _largest_loss(m: Measures, line: str) -> _Conclusion:
     )
     if loss < LEAST_LOSS:
         return _Conclusion(
-            "no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,)
+            "no_bottleneck_seen", "busy; copies within the GPU count as work", (line,)
         )
     if largest == "communication":
         lines = (_comm_line(m), line)
         return _Conclusion(
-            "communication", level, sentence, lines, HIDE_COMMUNICATION, "communication", loss
+            "communication", sentence, lines, HIDE_COMMUNICATION, "communication", loss, role=role
         )
     if largest == "transfer":
-        return _Conclusion("pcie_transfer", level, sentence, (line,), PINNED, "transfer", loss)
-    cause = _host_or_device(m, level)
-    return replace(cause, because=f"{sentence}: {cause.because}", evidence=(*cause.evidence, line))
+        return _Conclusion("pcie_transfer", sentence, (line,), PINNED, "transfer", loss, role=role)
+    cause = _host_or_device(m)
+    sentence = f"{sentence}: {cause.because}"
+    return replace(cause, because=sentence, evidence=(*cause.evidence, line), role=role)
 
 
 _LOSS_WORDS = {
@@ -493,14 +499,12 @@ _LOSS_WORDS = {
 }
 
 
-def _host_or_device(m: Measures, level: Level) -> _Conclusion:
+def _host_or_device(m: Measures) -> _Conclusion:
     """Why the GPU is idle, by the larger side."""
     causes = m.idle_cause_pct
     if m.iterator is not None and causes["data"] >= m.share_pct["idle"] / 2.0:
-        return _data(m, m.share_pct["idle"], level)
-    return (
-        _device_waits(m, level) if causes["dependency"] > m.late_host_pct else _late_host(m, level)
-    )
+        return _data(m, m.share_pct["idle"])
+    return _device_waits(m) if causes["dependency"] > m.late_host_pct else _late_host(m)
 
 
 def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
@@ -519,10 +523,8 @@ def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
         line += f"; half of the kernels' time is in kernels under {m.median_kernel_us:.0f} µs"
     because = f"{_rest_first(m)}util {m.util_pct:.0f} %, but {'' if measured else 'at most '}"
     because += f"{(m.sm_active_pct if measured else m.sm_high_pct) or 0.0:.0f} % of the chip works"
-    level: Level = "yellow" if flag == "B" else "red"
     return _Conclusion(
         "small_kernels" if small else "low_sm",
-        level,
         because,
         (line,),
         LARGER_WORK,
