@@ -7,23 +7,20 @@ The names are those that the servers document: vLLM (docs.vllm.ai, "Production M
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 
 from msgspec import Struct
 
+from gputop.model.exposition import Labels, PageLimitError, parse_page, parsed_number
 from gputop.model.serving import LABELS, ServerKind
 
-MOST_LINE = 8192
-MOST_LINES = 50_000
-"""Lines that are looked at, a second's worth of which must stay cheap; a server of many models has some thousand."""
-MOST_SERIES = 4096
+MOST_SERIES = 50_000
+"""Series of servers on a page, a second's worth of which must stay cheap; a server of many models has some thousand."""
+MOST_OF_METRIC = 4096
 """Series of one metric, over models, engines and buckets."""
-_SAMPLE = re.compile(
-    r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*'
-)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+LOOKED_AT = 100_000
+"""Characters of a foreign page that are looked at for a sample."""
 _PARALLEL = ("tp_rank", "pp_rank", "moe_ep_rank")
 """Ranks that work on the same request: where each of them reports, only the first one counts. Of SGLang's queues by
 priority the one without a priority is the sum."""
@@ -175,8 +172,8 @@ def read_page(text: str) -> ServingPage:
 
     A last line without its newline was cut off and is left out.
     """
-    series = _series(text[: text.rfind("\n") + 1].split("\n"))
-    if series is None:
+    series = _series(text)
+    if not series and not parse_page(text[:LOOKED_AT], _is_any).samples:
         raise PageError("answers, but not with a Prometheus page")
     kind = next(
         (
@@ -206,7 +203,7 @@ def read_page(text: str) -> ServingPage:
     return ServingPage(kind, values, histograms)
 
 
-_Samples = list[tuple[dict[str, str], float]]
+_Samples = list[tuple[Labels, float]]
 
 
 def _samples(series: Mapping[str, _Samples], key: str, name: str) -> _Samples | None:
@@ -218,49 +215,47 @@ def _samples(series: Mapping[str, _Samples], key: str, name: str) -> _Samples | 
     return [row for row in rows if row[0].get(label) == wanted] or None
 
 
-def _series(lines: Iterable[str]) -> dict[str, _Samples] | None:
-    """Return known samples by name, None where no line is a sample."""
-    rows_by_name: dict[str, _Samples] = {}
-    samples, read = False, 0
-    for line in lines:
-        is_known = line.startswith(_PREFIXES)
-        if not line or line.startswith("#") or len(line) > MOST_LINE or (samples and not is_known):
-            continue
-        read += 1
-        if read > MOST_LINES:
-            raise PageError(f"its page has more than {MOST_LINES:,} lines of metrics")
-        match = _SAMPLE.fullmatch(line)
-        value = None if match is None else _number(match[3])
-        if match is None or value is None:
-            continue
-        samples = True
-        if is_known:
-            rows = rows_by_name.setdefault(match[1], [])
-            if match[1] in _KNOWN and isfinite(value) and len(rows) < MOST_SERIES:
-                labels = dict(_LABEL.findall(match[2] or ""))
-                if all(labels.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not labels.get(
-                    "priority"
-                ):
-                    rows.append((labels, value))
-    return (
-        {name: rows for name, rows in rows_by_name.items() if rows or name not in _KNOWN}
-        if samples
-        else None
-    )
-
-
-def _number(word: str) -> float | None:
+def _series(text: str) -> dict[str, _Samples]:
+    """Return the servers' samples by name. Raises PageError."""
     try:
-        return float(word)
-    except ValueError:
-        return None
+        page = parse_page(text, _is_of_server, most_series=MOST_SERIES)
+    except PageLimitError as error:
+        raise PageError(str(error)) from None
+    for missing in page.left_out:
+        if missing.name in _KNOWN:
+            raise PageError(f"its page goes beyond a limit: {missing}")
+    rows_by_name: dict[str, _Samples] = {}
+    for sample in page.samples:
+        rows = rows_by_name.setdefault(sample.name, [])
+        if sample.name not in _KNOWN or not isfinite(sample.value):
+            continue
+        if not _is_counted(sample.labels):
+            continue
+        if len(rows) >= MOST_OF_METRIC:
+            raise PageError(f"its page has more than {MOST_OF_METRIC:,} series of {sample.name}")
+        rows.append((sample.labels, sample.value))
+    return {name: rows for name, rows in rows_by_name.items() if rows or name not in _KNOWN}
 
 
-def _histogram(rows: Sequence[tuple[dict[str, str], float]], scale_s: float) -> Histogram | None:
+def _is_any(name: str) -> bool:
+    return bool(name)
+
+
+def _is_of_server(name: str) -> bool:
+    return name.startswith(_PREFIXES)
+
+
+def _is_counted(labels: Labels) -> bool:
+    """Whether a sample counts beside those of other ranks and priorities."""
+    is_first_rank = all(labels.get(rank, "0") in ("", "0") for rank in _PARALLEL)
+    return is_first_rank and not labels.get("priority")
+
+
+def _histogram(rows: Sequence[tuple[Labels, float]], scale_s: float) -> Histogram | None:
     """Sum a histogram over models and engines with equal buckets."""
     groups: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     for labels, count in rows:
-        bound = _number(labels.get("le", ""))
+        bound = parsed_number(labels.get("le", ""))
         if bound is None or bound != bound:
             return None
         rest = tuple(sorted((key, value) for key, value in labels.items() if key != "le"))

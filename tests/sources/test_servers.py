@@ -281,8 +281,13 @@ def test_a_server_that_was_silent_has_no_figures_but_its_reason() -> None:
         ('{"detail":"Not Found"}\n', "Prometheus"),
         ("node_load1 0.5\n", "vLLM, SGLang, Triton, TGI"),
         ("x" * 100_000 + "\n", "Prometheus"),
-        ("tgi_queue_size 1\n" * 60_000, "more than 50,000 lines"),
-        ("not a sample\n" * 60_000, "more than 50,000 lines"),
+        ("tgi_queue_size 1\n" * 60_000, "more than 50,000 series"),
+        ("tgi_queue_size 1\n" * 5_000, "more than 4,096 series of tgi_queue_size"),
+        ("not a sample\n" * 60_000, "Prometheus"),
+        (
+            f'tgi_queue_size{{x="{"y" * 2000}"}} 1\n',
+            "tgi_queue_size: x has 2,000 characters, at most 1,024",
+        ),
         ("vllm:num_requests_waiting 3", "Prometheus"),
     ],
 )

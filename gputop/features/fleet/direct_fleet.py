@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from gputop.features.fleet.address import expanded, is_address
 from gputop.features.fleet.exporter_names import split_host
 from gputop.features.fleet.fleet_reading import (
@@ -20,10 +22,8 @@ from gputop.features.fleet.fleet_reading import (
     FleetError,
     FleetReading,
     FleetSource,
-    GpuReading,
     History,
     LastHour,
-    merged,
 )
 from gputop.features.fleet.host_link import (
     AT_ONCE,
@@ -33,6 +33,7 @@ from gputop.features.fleet.host_link import (
     own_screen,
     scraped,
 )
+from gputop.features.fleet.repeated_gpus import CountedGpus, HostGpus, counted
 from gputop.features.fleet.scraped_host import ScrapedHost
 from gputop.model.durations import duration
 from gputop.model.quantity import count
@@ -78,7 +79,7 @@ class DirectFleet(FleetSource):
         self._clock, self._began = clock, clock()
         names = display_names([link.host for link in links])
         self._hosts = {name: _Host(name, link) for name, link in zip(names, links, strict=True)}
-        self._repeated: set[tuple[str, str]] = set()
+        self._repeated: frozenset[tuple[str, str]] = frozenset()
         """Host and number of GPUs that count under another host."""
         self._opens = {
             link.host: own_screen(link.host, options) for link in links if not is_address(link.host)
@@ -114,22 +115,24 @@ class DirectFleet(FleetSource):
             ages += [] if age_s is None else [age_s]
             if (absent := _absent(host, age_s)) is not None:
                 down[name] = absent
-        problems = tuple(
+        problems = [
             f"{name}: {absent.reason}" for name, absent in down.items() if absent.kind != "pending"
-        )
-        gpus, repeated = self._merged(down)
+        ]
+        for name, host in self._hosts.items():
+            problems += [f"{name}: {left_out}" for left_out in host.left_out]
+        found = self._counted(down)
         own_names = {name: host.own_name for name, host in self._hosts.items() if host.own_name}
         return FleetReading(
             t,
             self.source,
-            gpus,
+            found.gpus,
             down,
-            ("gputop",) * bool(gpus),
+            ("gputop",) * bool(found.gpus),
             median(ages) if ages else None,
             self.hour(t),
-            problems=problems,
+            problems=(*problems, *found.problems),
             opens=self._opens,
-            repeated=repeated,
+            repeated=found.repeated,
             own_names={
                 name: own
                 for name, own in own_names.items()
@@ -137,24 +140,16 @@ class DirectFleet(FleetSource):
             },
         )
 
-    def _merged(self, down: Mapping[str, Down]) -> tuple[list[GpuReading], dict[str, str]]:
-        """Each GPU once, and hosts without GPUs of their own.
+    def _counted(self, down: Mapping[str, Down]) -> CountedGpus:
+        """Each GPU once, in the order of the hosts.
 
         A GPU belongs to a host that answers, if there is one.
         """
         hosts = sorted(self._hosts.values(), key=lambda host: host.name in down)
-        gpus = merged(gpu for host in hosts for gpu in host.gpus)
-        owner = {gpu.id: gpu.host for gpu in gpus}
-        self._repeated = {
-            (gpu.host, gpu.gpu) for host in hosts for gpu in host.gpus if owner[gpu.id] != gpu.host
-        }
-        owners, place = set(owner.values()), {name: at for at, name in enumerate(self._hosts)}
-        repeated = {
-            host.name: owner[host.gpus[0].id]
-            for host in hosts
-            if host.gpus and host.name not in owners
-        }
-        return sorted(gpus, key=lambda gpu: place[gpu.host]), repeated
+        found = counted([HostGpus(host.name, host.own_name, host.gpus) for host in hosts])
+        self._repeated = found.elsewhere
+        place = {name: at for at, name in enumerate(self._hosts)}
+        return replace(found, gpus=sorted(found.gpus, key=lambda gpu: place[gpu.host]))
 
     def hour(self, t: float) -> LastHour:
         """Time without work since gputop was started, of the last hour at most."""

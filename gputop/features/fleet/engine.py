@@ -31,6 +31,13 @@ DEADLINE_S = 10.0
 """For one question. The engine is told to give up a little earlier."""
 MOST_BYTES = 128 * 2**20
 """Of one answer, unpacked. 8,000 GPUs take some 1 MB per query."""
+MOST_SERIES = 250_000
+"""Of one answer: 10,000 hosts of 8 GPUs have 240,000 states, verdicts and jobs."""
+LONGEST_LABELS = 16_384
+"""Bytes of one series' labels as JSON; exporters and relabelling together make some 1,000."""
+LONGEST_VALUES = 11_000 * 64
+"""Bytes of one series' values: Prometheus gives 11,000 points at most."""
+NARROWER = "narrow it by --select"
 T = TypeVar("T")
 _LABELS = msgspec.json.Decoder(dict[str, str])
 _POINTS = msgspec.json.Decoder(list[tuple[float, str]])
@@ -77,16 +84,31 @@ class SeriesRow(Struct, frozen=True, gc=False):
     value: tuple[float, str] | None = None
     values: Raw = Raw(b"[]")
 
+    @property
+    def label_bytes(self) -> int:
+        """The length of its labels."""
+        return memoryview(self.metric).nbytes
+
     def points(self) -> list[tuple[float, str]]:
         """Decode the values of a range. Raises FleetError."""
+        n_bytes = memoryview(self.values).nbytes
+        if n_bytes > LONGEST_VALUES:
+            raise FleetError(
+                f"an answer with {n_bytes:,} bytes of values in one series, at most "
+                f"{LONGEST_VALUES:,}: is this Prometheus' address?"
+            )
         return _decoded(_POINTS, self.values, "values")
 
 
 class Answer(Struct, frozen=True):
-    """The series, and the engine's warnings, such as a store that did not answer."""
+    """The series, and the engine's warnings, such as a store that did not answer.
+
+    ``left_out`` names what was left out for a limit; empty for nothing.
+    """
 
     rows: list[SeriesRow]
     warnings: tuple[str, ...] = ()
+    left_out: str = ""
 
 
 class _Result(Struct, frozen=True):
@@ -212,7 +234,7 @@ class Client:
                 raise WireError(self._late)
             return self._asked(query)
         except WireError as error:
-            narrower = ": narrow it by --select" if str(error).endswith("MiB") else ""
+            narrower = f": {NARROWER}" if str(error).endswith("MiB") else ""
             return QueryError(f"{self._url}: {error}{narrower}")
 
     def _asked(self, query: PromQuery) -> Answer:
@@ -232,6 +254,9 @@ class Client:
             raise WireError(advice)
         if reply.status != 200:
             raise WireError(refusal(reply, query.promql))
+        # Counted before they are decoded, which would take the memory that a limit saves.
+        if reply.body.count(b'"metric"') > MOST_SERIES:
+            raise WireError(TOO_MANY)
         try:
             told = _BODY.decode(reply.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -242,7 +267,12 @@ class Client:
             *(told.warnings or ()),
             *("a part of its storage did not answer",) * told.is_partial,
         )
-        return Answer(told.data.result, tuple(map(cut, warnings)))
+        rows = told.data.result
+        if len(rows) > MOST_SERIES:
+            raise WireError(TOO_MANY)
+        sound = [row for row in rows if row.label_bytes <= LONGEST_LABELS]
+        left_out = _left_out(rows) if len(sound) < len(rows) else ""
+        return Answer(sound, tuple(map(cut, warnings)), left_out)
 
     def _exporter_advice(self) -> str:
         """Advice for an address that is an exporter's; empty elsewhere."""
@@ -258,6 +288,18 @@ class Client:
             "that is an exporter: "
             f"{f'gputop fleet {self._url}' if dialect.is_own else 'give the Prometheus of it'}"
         )
+
+
+TOO_MANY = f"an answer of more than {MOST_SERIES:,} series: {NARROWER}"
+
+
+def _left_out(rows: Sequence[SeriesRow]) -> str:
+    """A line on the series whose labels are too long."""
+    lengths = [row.label_bytes for row in rows if row.label_bytes > LONGEST_LABELS]
+    return (
+        f"{len(lengths):,} series left out: labels of {max(lengths):,} bytes, at most "
+        f"{LONGEST_LABELS:,}"
+    )
 
 
 def refusal(reply: Reply, promql: str) -> str:
@@ -364,6 +406,9 @@ class Engine:
             for text in answer.warnings:
                 warned.add(name)
                 problems[f"the engine warns: {text}"] = None
+            if answer.left_out:
+                warned.add(name)
+                problems[answer.left_out] = None
             rows[name] = answer.rows
             if answer.rows and answer.rows[0].value is not None:
                 t = answer.rows[0].value[0]

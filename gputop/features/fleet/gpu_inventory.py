@@ -21,6 +21,8 @@ from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, with_sched
 from gputop.features.fleet.queries import FleetSchema
 
 DAY_S, USUAL_SCRAPE_S = 86400.0, 15.0
+MOST_GPUS = 100_000
+"""GPUs that are asked for one by one: ten seconds of CPU at the first refresh."""
 PATIENCE = 2.5
 """These questions are seldom, and the heaviest: all labels of all GPUs."""
 
@@ -150,9 +152,13 @@ class FleetInventory:
                 for labels, place in places
                 if place in hosts or not place[1]
             ]
-        schema, self.host_names, self._identified, self.exporters = decode_labels.discovered(
-            rows, self.schema
-        )
+        found = decode_labels.discovered(rows, self.schema)
+        if len(found.identities) > MOST_GPUS:
+            raise FleetError(
+                f"more than {MOST_GPUS:,} GPUs one by one: narrow them by --select, or read their "
+                "sums with the rules of `gputop fleet deploy`"
+            )
+        schema, self.host_names, self._identified, self.exporters = found
         if not schema.labels:
             raise FleetError(
                 "the GPU metrics there have no value now: does anything scrape the exporters?"

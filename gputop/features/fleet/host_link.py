@@ -216,7 +216,7 @@ class _Talk:
         if len(self._text) > MOST_PAGE:
             return self._end(f"a page of more than {MOST_PAGE >> 20} MiB")
         while (match := END.search(self._text, begin)) is not None:
-            page, begin = bytes(self._text[: match.start()]), 0
+            page, begin = bytes(self._text[: match.start()]) + b"\n", 0
             del self._text[: match.end()]
             self._heard_at = time.monotonic()
             self._link.put_page(page.decode(errors="replace"))

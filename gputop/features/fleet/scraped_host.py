@@ -3,18 +3,14 @@
 ``take`` reads pages in the order of time, and trusts nothing on them. Utilisation and SM activity are means over five
 minutes of pages; states and verdicts are the node's own. An hour of minutes is kept for wasted time and charts; of the
 time before the first page nothing is known. Pure: time is passed in.
-
-https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from math import floor, isfinite
 from statistics import fmean
-from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +18,6 @@ from msgspec.structs import replace
 from gputop.features.fleet import queries
 from gputop.features.fleet.decode_labels import GpuIdentity, SeriesKey, label_text
 from gputop.features.fleet.decode_values import Fact, SeriesFacts, fact_of, reading_of
-from gputop.features.fleet.engine import number
 from gputop.features.fleet.exporter_names import (
     DIALECTS,
     GPU_KEYS,
@@ -43,11 +38,8 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.gpu_state import judged, lost_hours
 from gputop.features.fleet.promql import ENGINE
+from gputop.model.exposition import Labels, PageLimitError, parse_page
 
-LONGEST_LINE = 4096
-_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)")
-_LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
-_ESCAPE = re.compile(r"\\(.)")
 _OWN = DIALECTS["gputop"].signals
 _STEPS = {"step_s": "gputop_step_seconds_", "step_wait_s": "gputop_step_wait_seconds_"}
 _MARKS = {
@@ -61,53 +53,23 @@ NAMES = frozenset((
     _INFO, _SHARE, _UP, _HOST, _LOST, _STATES, *_MARKS, *(_OWN[key].name for key in GPU_KEYS),
     *(f"{name}{part}" for name in _STEPS.values() for part in ("sum", "count")),
 ))  # fmt: skip
+_GPU_NAMES = (*(_OWN[key].name for key in MOMENT_KEYS), _INFO)
+"""Series of which each GPU has one at most."""
 LONGEST_PAUSE_S = 15.0
 """Time between two pages above which nothing is known of it."""
 MINUTE_S = 60.0
+MOST_GPUS = 4096
+"""GPUs of one page: sixteen times as many as MIG makes of the largest host."""
+TOO_MANY_GPUS = f"its page has more than {MOST_GPUS:,} GPUs"
 MOST_MISSING = 64
 """Remembered GPUs that are no longer on the page."""
 
-Labels = Mapping[str, str]
 PageRows = Mapping[str, Sequence[tuple[Labels, float]]]
 """Name of a series → the labels and value of each line."""
 GpuLabels = tuple[str, str, str]
 """Number, UUID and instance of a GPU, as its exporter names it."""
 Owned = tuple[str, JobName, str, GpuState]
 """GPU number, job, user and state."""
-
-
-def samples(page: str, names: Collection[str]) -> Iterator[tuple[str, Labels, float]]:
-    """Yield name, labels and value of the lines of these names.
-
-    Malformed lines, login banners and values that are no finite numbers are skipped.
-    """
-    for line in page.splitlines():
-        # A page has hundreds of lines of other names.
-        if line[: line.find("{")].rstrip() not in names and line.partition(" ")[0] not in names:
-            continue
-        match = _LINE.match(line) if len(line) <= LONGEST_LINE else None
-        if match is None or match[1] not in names or (value := number(match[3])) is None:
-            continue
-        if (labels := _labels(match[2] or "")) is not None:
-            yield match[1], labels, value
-
-
-@lru_cache(maxsize=50_000)
-def _labels(text: str) -> Labels | None:
-    """Decode the labels between the braces; None if malformed.
-
-    Cached: the next page has the same ones.
-    """
-    labels, at = {}, 0
-    while at < len(text):
-        match = _LABEL.match(text, at)
-        if match is None:
-            return None
-        labels[match[1]] = _ESCAPE.sub(
-            lambda escape: "\n" if escape[1] == "n" else escape[1], match[2]
-        )
-        at = match.end()
-    return MappingProxyType(labels)
 
 
 def _gpu_labels(labels: Labels) -> GpuLabels:
@@ -139,21 +101,34 @@ class ScrapedHost:
         self.gpus: Sequence[GpuReading] = ()
         self.is_late = False
         """Whether the exporter said that its driver does not answer."""
+        self.left_out: tuple[str, ...] = ()
+        """Series of the newest page that were left out, with the reason."""
         self._pages: deque[_Page] = deque()
         self._minutes: deque[_Minute] = deque(maxlen=MINUTES)
         self._known: dict[GpuId, GpuReading] = {}
 
     def take(self, page: str, t: float) -> str | None:
-        """Read a page; return the reason if it has no GPU."""
+        """Read a page; return the reason if it has no GPU, or too many."""
+        # Counted before they are read, which takes seconds where there are hundreds of thousands.
+        if any(page.count(f"\n{name}{{") > MOST_GPUS for name in _GPU_NAMES):
+            return TOO_MANY_GPUS
+        try:
+            read = parse_page(page, NAMES.__contains__)
+        except PageLimitError as error:
+            return str(error)
+        self.left_out = tuple(map(str, read.left_out))
         rows: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
-        for name, labels, value in samples(page, NAMES):
-            rows[name].append((labels, value))
+        for sample in read.samples:
+            if isfinite(sample.value):
+                rows[sample.name].append((sample.labels, sample.value))
         for labels, _ in rows[_HOST][:1]:
             self.own_name = label_text(labels.get("hostname", ""))
         self.is_late = any(value == 0.0 for _, value in rows[_UP])
         if self.is_late:
             return None
         identities = _identities(rows, self.name)
+        if len(identities) > MOST_GPUS:
+            return TOO_MANY_GPUS
         if identities:
             self._take_values(rows, identities, t)
         other = None if self.gpus else exporter_of(page)
@@ -173,12 +148,18 @@ class ScrapedHost:
         """Utilisation and SM activity by minute in the hour before ``t``."""
         lines: dict[str, tuple[list[float | None], list[float | None]]] = {}
         for minute in self._minutes:
-            column = MINUTES - 1 - int((t - minute.begun - MINUTE_S / 2.0) / MINUTE_S)
-            for gpu, pairs in minute.drawn.items() if 0 <= column < MINUTES else ():
+            # A minute has the column that holds its middle, so each has its own.
+            age_minutes = floor((t - minute.begun - MINUTE_S / 2.0) / MINUTE_S)
+            if age_minutes >= MINUTES:
+                continue
+            column = MINUTES - 1 - max(0, age_minutes)
+            for gpu, pairs in minute.drawn.items():
                 line = lines.setdefault(gpu, ([None] * MINUTES, [None] * MINUTES))
                 for at in (0, 1):
                     values = [value for pair in pairs if (value := pair[at]) is not None]
-                    line[at][column] = fmean(values) if values else None
+                    # The minute that has just begun is drawn if the one before was not seen.
+                    if values and line[at][column] is None:
+                        line[at][column] = fmean(values)
         return lines
 
     def _take_values(
@@ -306,10 +287,9 @@ def _identities(rows: PageRows, host: str) -> dict[GpuLabels, GpuIdentity]:
         _gpu_labels(labels): (value, labels.get("parent", ""))
         for labels, value in rows.get(_SHARE, ())
     }
-    names: Iterable[str] = (*(_OWN[key].name for key in MOMENT_KEYS), _INFO)
     found: dict[GpuLabels, GpuIdentity] = {}
     for key in dict.fromkeys(
-        _gpu_labels(labels) for name in names for labels, _ in rows.get(name, ())
+        _gpu_labels(labels) for name in _GPU_NAMES for labels, _ in rows.get(name, ())
     ):
         gpu, uuid, mig = map(label_text, key)
         share, parent = shares.get(key, (1.0, ""))

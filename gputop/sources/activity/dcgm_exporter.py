@@ -213,6 +213,8 @@ class Exporter:
 
     def _no_row(self, entity: Entity, exported: Exported) -> SmReadFailed:
         uuid, instance = entity
+        if exported.faults:
+            return SmReadFailed(f"{self._called}: {exported.faults[0]}")
         if uuid not in exported.uuids:
             return SmReadFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
         if instance is not None and any(row_entity[0] == uuid for row_entity in exported.rows):

@@ -1,23 +1,22 @@
 """Parses an answer of dcgm-exporter.
 
-Prometheus text, one sample a line. Read line by line, so that a damaged one takes no other with it.
+Read line by line, so that a damaged one takes no other with it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from math import isfinite
 
 from msgspec import Struct
 
+from gputop.model.exposition import Labels, PageLimitError, parse_page
 from gputop.model.metrics import ROUNDED_PCT
 
 BLANK = 2.0**47
 """DCGM's blank values, which mean that there is none, begin here (DCGM_FP64_BLANK in dcgm_structs.h)."""
 PERCENT_ABOVE = 1.5
 """Ratios are 0 to 1, but some builds print percent: a value above this, and not above 100, gives such a build away."""
-LONGEST_LINE = 8192
 
 NAMES = {
     "DCGM_FI_PROF_SM_ACTIVE": "sm_active_pct",
@@ -43,9 +42,7 @@ NAMES = {
 Entity = tuple[str, int | None]
 """UUID of a physical GPU, and NVML's id of the GPU instance where it is one of a MIG GPU."""
 
-_ROW = r'(DCGM_FI_\w+)\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\}[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*'
-_UUID = r'[{,](?:UUID|uuid)="([^"\\]+)"'
-_LABEL = r'(\w+)="((?:[^"\\]|\\.)*)"'
+_PREFIX, _PROFILING = "DCGM_FI_", "DCGM_FI_PROF_"
 
 
 class Exported(Struct, frozen=True):
@@ -53,13 +50,14 @@ class Exported(Struct, frozen=True):
 
     ``rows`` are ratios as printed, by entity and catalogue key; a blank is None. ``uuids`` are all GPUs that any row
     names. ``mark`` is a number that changes with any value of a GPU; the exporter's own figures and the order of rows
-    do not count. ``only_ratios`` where there are only profiling rows.
+    do not count. ``only_ratios`` where there are only profiling rows. ``faults`` name what was left out for a limit.
     """
 
     rows: Mapping[Entity, Mapping[str, float | None]]
     uuids: frozenset[str]
     mark: int
     only_ratios: bool
+    faults: tuple[str, ...] = ()
 
     def prints_percent(self) -> bool:
         """Whether a value shows that this build prints percent, not ratios."""
@@ -75,58 +73,48 @@ def parse(text: str) -> Exported:
 
     A last line without its newline was cut off and is left out.
     """
-    row_of, owner_of, labels_of = (
-        re.compile(_ROW).fullmatch,
-        re.compile(_UUID).search,
-        re.compile(_LABEL).findall,
-    )
+    try:
+        page = parse_page(text, _is_dcgm)
+    except PageLimitError as error:
+        return Exported({}, frozenset(), 0, only_ratios=False, faults=(str(error),))
     rows: dict[Entity, dict[str, float | None]] = {}
     uuids: set[str] = set()
     marks: set[str] = set()
     only_ratios = True
-    for line in text[: text.rfind("\n") + 1].split("\n"):
-        if not line.startswith("DCGM_FI_") or len(line) > LONGEST_LINE:
-            continue
-        if not line.startswith("DCGM_FI_PROF_"):
-            # Most rows are of this kind; only whether they differ, and whose they are, matters.
-            if (owner := owner_of(line)) is not None:
-                uuids.add(owner[1])
-                marks.add(line)
-                only_ratios = False
-            continue
-        if (match := row_of(line)) is None:
-            continue
-        name, labels, number = match.groups()
-        label = {key.lower(): value for key, value in labels_of(labels)}
-        uuid = label.get("uuid")
+    for sample in page.samples:
+        uuid = sample.labels.get("UUID") or sample.labels.get("uuid")
         if not uuid:
             continue
         uuids.add(uuid)
-        marks.add(line)
-        key, entity = NAMES.get(name), _entity(uuid, label)
+        marks.add(sample.line)
+        if not sample.name.startswith(_PROFILING):
+            # Only whether they differ, and whose they are, matters.
+            only_ratios = False
+            continue
+        key, entity = NAMES.get(sample.name), _entity(uuid, sample.labels)
         if key is not None and entity is not None:
-            rows.setdefault(entity, {})[key] = _number(number)
-    return Exported(rows, frozenset(uuids), hash(frozenset(marks)), only_ratios)
+            rows.setdefault(entity, {})[key] = _believable(sample.value)
+    return Exported(
+        rows, frozenset(uuids), hash(frozenset(marks)), only_ratios, tuple(map(str, page.left_out))
+    )
 
 
-def _entity(uuid: str, label: Mapping[str, str]) -> Entity | None:
+def _is_dcgm(name: str) -> bool:
+    return name.startswith(_PREFIX)
+
+
+def _entity(uuid: str, labels: Labels) -> Entity | None:
     """Return the owner of a row.
 
     None for a MIG instance without its number, which cannot be assigned.
     """
-    instance = label.get("gpu_i_id", "")
-    if not instance and not label.get("gpu_i_profile"):
+    instance = labels.get("GPU_I_ID") or labels.get("gpu_i_id", "")
+    if not instance and not (labels.get("GPU_I_PROFILE") or labels.get("gpu_i_profile")):
         return uuid, None
-    return (
-        (uuid, int(instance))
-        if instance.isascii() and instance.isdigit() and len(instance) < 4
-        else None
-    )
+    is_number = instance.isascii() and instance.isdigit() and len(instance) < 4
+    return (uuid, int(instance)) if is_number else None
 
 
-def _number(word: str) -> float | None:
-    try:
-        value = float(word)
-    except ValueError:
-        return None
+def _believable(value: float) -> float | None:
+    """Return a ratio; None for DCGM's blanks and what no ratio is."""
     return value if isfinite(value) and 0.0 <= value < BLANK else None

@@ -24,6 +24,7 @@ from gputop.cli import main
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.engine import (
     MOST_AT_ONCE,
+    MOST_SERIES,
     Answer,
     Client,
     PromQuery,
@@ -90,6 +91,66 @@ def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any,
     client.close()
     assert isinstance(error, QueryError) and says in str(error)
     assert str(error).startswith(engine.url) and str(error).isprintable() and len(str(error)) < 400
+
+
+def _result(rows: bytes) -> Any:
+    body = b'{"status":"success","data":{"resultType":"vector","result":[' + rows + b"]}}"
+    return 200, {**JSON, "Content-Encoding": "gzip"}, gzip.compress(body, 1)
+
+
+def test_an_answer_of_too_many_series_is_refused_before_it_takes_time_and_memory(
+    engine: ScriptedEngine,
+) -> None:
+    one = b'{"metric":{},"value":[1,"1"]}'
+    engine.answer = _result(b",".join([one] * (MOST_SERIES + 1)))
+    client = Client(address_of(engine.url, {}))
+    begun = time.process_time()
+    (error,) = client.ask([PromQuery("up")])
+    spent_s = time.process_time() - begun
+    assert str(error).endswith("an answer of more than 250,000 series: narrow it by --select")
+    engine.answer = _result(b",".join([one] * MOST_SERIES))
+    begun = time.process_time()
+    (answer,) = client.ask([PromQuery("up")])
+    client.close()
+    assert isinstance(answer, Answer) and len(answer.rows) == MOST_SERIES
+    assert spent_s < time.process_time() - begun
+
+
+def test_a_series_with_labels_without_end_is_left_out_and_the_others_stay(
+    engine: ScriptedEngine, asked: Asked
+) -> None:
+    whole = answers(SimulatedFleet(2))
+
+    def long(data: Any) -> Any:
+        rows = data["data"]["result"]
+        if len(rows) > 8:
+            rows[0]["metric"]["x"] = "y" * 1_000_000
+        return data
+
+    engine.answer = lambda query: _changed(whole(query), long)
+    fleet = asked(engine.url)
+    frame = _frames(fleet, 1)
+    assert frame.total == 15
+    assert any("1 series left out: labels of 1,000,0" in text for text in frame.problems)
+
+
+def test_values_without_end_are_refused(engine: ScriptedEngine) -> None:
+    engine.answer = _result(b'{"metric":{},"values":[' + b'[1,"1"],' * 100_000 + b'[1,"1"]]}')
+    client = Client(address_of(engine.url, {}))
+    (answer,) = client.ask([PromQuery("up", 2.0, 1.0, 1.0)])
+    client.close()
+    assert isinstance(answer, Answer)
+    with pytest.raises(FleetError, match="800,009 bytes of values in one series, at most 704,000"):
+        answer.rows[0].points()
+
+
+def test_more_gpus_than_can_be_asked_for_one_by_one_are_refused_with_what_helps(
+    engine: ScriptedEngine, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.features.fleet.gpu_inventory.MOST_GPUS", 15)
+    engine.answer = answers(SimulatedFleet(2))
+    with pytest.raises(FleetError, match="more than 15 GPUs one by one: narrow them by --select"):
+        asked(engine.url).ask()
 
 
 @contextlib.contextmanager

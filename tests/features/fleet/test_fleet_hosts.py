@@ -25,7 +25,7 @@ from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.host_link import HostLink, SshOptions, ssh_words
 from gputop.features.fleet.redacted_fleet import RedactedFleet
-from gputop.features.fleet.scraped_host import ScrapedHost, samples
+from gputop.features.fleet.scraped_host import MOST_GPUS, ScrapedHost
 from gputop.model.redaction import Redactor
 from tests.features.fleet.conftest import text_of
 from tests.support.scripted_engine import engine as scripted
@@ -60,15 +60,49 @@ def _taken(*pages: tuple[float, Sequence[str]], name: str = "a") -> ScrapedHost:
     return host
 
 
-def test_a_page_is_read_line_by_line_and_nothing_on_it_hurts() -> None:
-    text = page(
-        "Welcome to h1", '# TYPE a gauge', 'a{x="1",y="q\\"\\\\\\n"} 2 1700000000', "a 3", 'a{x="1} 4', 'a{x=1} 5',
-        "a nan",
-        "a 1e400", "a -1e400", "a{" + "(" * 3000 + "} 1", f'a{{x="{"y" * 5000}"}} 6', "b 1", "a", "a{} 7", "\x1b[2Ja 8",
-    )  # fmt: skip
-    assert [(dict(labels), value) for _, labels, value in samples(text, {"a"})] == [
-        ({"x": "1", "y": 'q"\\\n'}, 2.0), ({}, 3.0), ({}, 7.0),
-    ]  # fmt: skip
+def test_a_label_may_hold_every_character_that_other_programs_take_for_a_new_line() -> None:
+    lines = own(0)
+    strange = lines[0].replace("H100", "H\x85\u2028\u2029\x0b100")
+    assert len(_taken((1.0, [strange, *lines[2:]])).gpus) == 1
+    user = lines[-1].replace("ann", "a\u2028nn")
+    (gpu,) = _taken((1.0, [*lines[:-1], user])).gpus
+    assert gpu.job == "slurm 7"
+
+
+def test_what_a_page_has_too_much_of_is_named_on_the_row_of_its_host_alone() -> None:
+    many = [line for gpu in range(MOST_GPUS + 1) for line in own(gpu)[:1]]
+    long = own(1)[-1].replace("ann", "n" * 5000)
+    fleet = _direct(
+        {"many": page(UP, *many), "long": page(UP, *own(0), long), "good": page(UP, *own(2))}
+    )
+    read = fleet.ask()
+    fleet.close()
+    assert {name: down.reason for name, down in read.down.items()} == {
+        "many": "its page has more than 4,096 GPUs"
+    }
+    assert {gpu.host for gpu in read.gpus} == {"long", "good"}
+    assert "long: gputop_job_info: user has 5,000 characters, at most 1,024" in read.problems
+
+
+@pytest.mark.parametrize(("past_s", "newest"), [(5.0, 1), (29.0, 1), (31.0, 2)])
+def test_each_minute_keeps_its_column_in_either_half_of_the_next(
+    past_s: float, newest: int
+) -> None:
+    # A page every 10 s; minute k has the utilisation k %, the last one has just begun.
+    began = 6000.0
+    host = _taken(*(
+        (began + t, own(0, util=0.01 * (t // 60))) for t in range(0, 301, 10) if began + t <= 6240.0
+    ))  # fmt: skip
+    columns = host.history(began + 240.0 + past_s)["0"][0]
+    whole = [3.0, 4.0][:newest]
+    assert [value and round(value) for value in columns[-3:]][-len(whole) :] == whole
+    told = [value for value in columns if value is not None]
+    assert len(told) == 3 + newest
+
+
+def test_the_first_minute_is_drawn_before_its_half_is_over() -> None:
+    history = _taken((6000.0, own(0, util=0.5))).history(6005.0)
+    assert history["0"][0][-1] == pytest.approx(50.0)
 
 
 def test_a_node_s_own_page_brings_its_states_and_whose_its_gpus_are() -> None:
@@ -232,6 +266,43 @@ def test_the_same_gpus_at_two_addresses_count_once_and_their_hours_too() -> None
     )
     assert {lost.host for lost in frame.read.hour.lost or ()} <= {"h:9401"}
     assert "h.lan" not in fleet_json(fleet_frame(RedactedFleet(fleet, Redactor()).ask()))
+
+
+def _named(name: str, *gpus: list[str]) -> str:
+    lines = (line for gpu in gpus for line in gpu)
+    return page(UP, f'gputop_host_info{{hostname="{name}"}} 1', *lines)
+
+
+def _spoofed(number: int, uuid: int) -> list[str]:
+    """A GPU of this number with the UUID of another one."""
+    return [line.replace(f'uuid="GPU-{number}"', f'uuid="GPU-{uuid}"') for line in own(number)]
+
+
+def test_a_gpu_of_two_hosts_with_two_names_stays_on_both_rows_and_is_told() -> None:
+    pages = {"a": _named("n1", own(0), own(1)), "b": _named("n2", _spoofed(5, 1), own(3))}
+    for order in (("a", "b"), ("b", "a")):
+        fleet = _direct({name: pages[name] for name in order})
+        frame = fleet_frame(fleet.ask())
+        fleet.close()
+        assert {host.name: host.size for host in frame.hosts} == {
+            "a": 2,
+            "b": 2,
+        } and frame.total == 4
+        (line,) = [text for text in frame.problems if "GPU-1" in text]
+        assert "on a (GPU 1)" in line and "on b (GPU 5)" in line and "counts on both" in line
+    assert not frame.read.repeated
+
+
+def test_two_addresses_of_one_machine_count_a_gpu_once_and_each_is_told() -> None:
+    for name in ("n1", ""):
+        fleet = _direct(
+            {"a": _named("n1", own(0), own(1)), "b": _named(name, own(0), own(1), own(2))}
+        )
+        frame = fleet_frame(fleet.ask())
+        fleet.close()
+        assert {host.name: host.size for host in frame.hosts} == {"a": 2, "b": 1}
+        told = [text for text in frame.problems if "counts on a alone" in text]
+        assert [text.split()[0] for text in told] == ["GPU-0", "GPU-1"]
 
 
 def test_a_host_that_was_not_asked_yet_is_not_down() -> None:
