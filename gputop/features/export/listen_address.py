@@ -44,6 +44,10 @@ def parse(text: str) -> ListenAddress:
     return ListenAddress(match[1] or match[2] or "", int(match[3]))
 
 
+BACKLOG = 1024
+"""Connections that wait to be taken: beyond it a client has to try again after a second."""
+
+
 def listen(address: ListenAddress) -> socket.socket:
     """Return a listening socket. Raises UsageError where the address cannot be used."""
     try:
@@ -63,7 +67,7 @@ def listen(address: ListenAddress) -> socket.socket:
                 socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not address.host else 1
             )
         listener.bind(place)
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise UsageError(

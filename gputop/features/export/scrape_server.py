@@ -1,22 +1,27 @@
 """The scrape server of the exporter.
 
-A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, further ones are closed
-at once. One request a connection, GET and HEAD, three paths; http.server limits the length of a request.
+A request has 3 s to come, after the TLS handshake, and a connection 10 s in all. One request a connection, GET and
+HEAD, three paths. Whoever connects and does not ask keeps nobody else out: the oldest unfinished request gives way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import io
+import re
+import selectors
 import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer, ThreadingMixIn
+from itertools import islice
 from typing import Any
 
+from gputop.features.export.arriving_request import READ_BYTES, ArrivingRequest
 from gputop.features.export.exposition import CONTENT_TYPE
 from gputop.features.export.listen_address import HOST_PATTERN
 from gputop.model.fleet_settings import is_loopback
@@ -34,22 +39,31 @@ def names_loopback(header: str) -> bool:
     return match is not None and is_loopback(match[1].strip("[]"))
 
 
-MOST_CONNECTIONS = 16
+MOST_ANSWERS = 16
+"""Requests that are answered at once, each on a thread of its own."""
+MOST_ARRIVING = 128
+"""Connections whose request has not come in full."""
+ACCEPTED_AT_ONCE = 32
+"""Connections that are taken between two looks at those that are there, so fewer than may arrive."""
+HEAD_S = 3.0
+"""How long a request may take to come: its few hundred bytes come at once, after the handshake."""
 LONGEST_S = 10.0
 """How long a connection may last."""
+SLOW_READER_S = 1.0
+"""From here on an answer that is not taken gives way to a request that waits."""
 PACKED_FROM_BYTES = 2048
 """From here on gzip is worth its millisecond: a tenth of the size."""
-_LOOK_S = 1.0
+_LOOK_S, _BUSY_LOOK_S = 1.0, 0.25
+_ERROR_PAUSE_S = 0.05
 
 
-class ScrapeServer(ThreadingMixIn, TCPServer):
-    """Serves pages until it is shut down.
+class ScrapeServer:
+    """Serves pages until it is stopped.
 
-    ``page`` is called for each scrape, on the scrape's own thread.
+    One thread takes connections and reads requests; a complete one is answered on a thread of its own. Where too many
+    connections say nothing the oldest of them gives way, so that whoever asks in full is answered. ``page`` is called
+    for each scrape, on the scrape's own thread.
     """
-
-    daemon_threads = True
-    block_on_close = False
 
     def __init__(
         self,
@@ -60,15 +74,22 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         local_only: bool,
     ) -> None:
         """``local_only`` answers only requests whose Host is a loopback name."""
-        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
-        self.socket.close()
         self.socket = listener
         self.page = page
         self.local_only = local_only
         self._tls = tls
-        self._open: dict[socket.socket, float] = {}
+        self._arriving: dict[socket.socket, ArrivingRequest] = {}
+        """In the order in which they came."""
+        self._complete: deque[ArrivingRequest] = deque()
+        self._answering: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
-        self._worker = Worker("scrapes", self._serve, again=0.0)
+        self._wake, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._worker = Worker("scrapes", self._serve, again=0.0, close=self._close)
+        for one in (listener, self._wake, self._woken):
+            one.setblocking(False)
+        for one in (listener, self._woken):
+            self._selector.register(one, selectors.EVENT_READ)
 
     def start(self) -> None:
         """Answer from a thread of its own."""
@@ -76,62 +97,178 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
 
     def stop(self) -> None:
         """Answer no more."""
-        self.shutdown()
-        self.server_close()
+        self._worker.stop()
+        self._tell()
+        self._worker.stop(_LOOK_S)
 
     def _serve(self) -> None:
-        self.serve_forever(_LOOK_S)
-        # It was shut down; after an error it goes on.
-        self._worker.stop()
+        while not self._worker.stopping.is_set():
+            is_new = False
+            for key, _ in self._selector.select(self._wait_s()):
+                if key.fileobj is self.socket:
+                    is_new = True
+                elif key.fileobj is self._woken:
+                    self._woken.recv(READ_BYTES)
+                else:
+                    self._read(key.data)
+            # After the others: who has asked in full does not give way to who has just come.
+            if is_new:
+                self._accept()
+            self._end_late(time.monotonic())
+            self._answer_complete()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection its thread; close it where too many are open."""
-        with self._lock:
-            is_full = len(self._open) >= MOST_CONNECTIONS
-            if not is_full:
-                self._open[request] = time.monotonic()
-        if is_full:
-            self.shutdown_request(request)
+    def _wait_s(self) -> float:
+        return _BUSY_LOOK_S if self._arriving or self._complete or self._answering else _LOOK_S
+
+    def _accept(self) -> None:
+        """Take connections that wait; the oldest unfinished ones give way."""
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, client = self.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                # The client is gone, or there are no more descriptors.
+                self._drop_oldest()
+                time.sleep(_ERROR_PAUSE_S)
+                return
+            if len(self._arriving) >= MOST_ARRIVING:
+                self._drop_oldest()
+            try:
+                request = ArrivingRequest(connection, client, self._tls, time.monotonic())
+            except OSError:
+                connection.close()
+                continue
+            self._arriving[request.connection] = request
+            self._selector.register(request.connection, selectors.EVENT_READ, request)
+            self._read(request)
+
+    def _read(self, request: ArrivingRequest) -> None:
+        """Read on; a complete request is no longer among the arriving ones."""
+        try:
+            is_complete = request.read()
+        except (OSError, ValueError):
+            self._drop(request)
             return
-        request.settimeout(LONGEST_S)
-        super().process_request(request, client_address)
+        if is_complete:
+            self._forget(request)
+            self._complete.append(request)
 
-    def service_actions(self) -> None:
+    def _forget(self, request: ArrivingRequest) -> None:
+        del self._arriving[request.connection]
+        self._selector.unregister(request.connection)
+
+    def _drop(self, request: ArrivingRequest) -> None:
+        self._forget(request)
+        request.close()
+
+    def _drop_oldest(self) -> None:
+        for request in islice(self._arriving.values(), 1):
+            self._drop(request)
+            return
+
+    def _end_late(self, now: float) -> None:
         """Close connections that have had their time, whatever they wait for."""
-        now = time.monotonic()
+        head_s = min(HEAD_S, LONGEST_S)
+        late = [one for one in self._arriving.values() if now - one.since >= head_s]
+        for request in late:
+            self._drop(request)
+        while self._complete and now - self._complete[0].since >= LONGEST_S:
+            self._complete.popleft().close()
         with self._lock:
-            for request in [
-                request for request, since in self._open.items() if now - since >= LONGEST_S
-            ]:
-                self._cut(request)
+            for connection, since in self._answering.items():
+                if now - since >= LONGEST_S:
+                    _cut(connection)
 
-    def _cut(self, request: socket.socket) -> None:
-        self._open.pop(request, None)
+    def _answer_complete(self) -> None:
+        """Begin answers as far as there is room."""
+        while self._complete:
+            with self._lock:
+                if len(self._answering) >= MOST_ANSWERS:
+                    self._cut_slow_reader(time.monotonic())
+                    return
+                request = self._complete.popleft()
+                self._answering[request.connection] = request.since
+            try:
+                threading.Thread(
+                    target=self._answer, args=(request,), name="gputop-scrape", daemon=True
+                ).start()
+            except RuntimeError:
+                # No thread can be had.
+                self._end_answer(request)
+
+    def _cut_slow_reader(self, now: float) -> None:
+        """End the oldest answer, whose thread then makes room."""
+        connection, since = min(self._answering.items(), key=lambda row: row[1])
+        if now - since >= SLOW_READER_S:
+            _cut(connection)
+
+    def _answer(self, request: ArrivingRequest) -> None:
+        """On a thread of its own: parse the request, and answer."""
+        try:
+            request.connection.settimeout(LONGEST_S)
+            _Handler(request, self)
+            request.connection.shutdown(socket.SHUT_WR)
+        except Exception:  # noqa: BLE001 - a client that goes away or sends nonsense is not worth a message
+            pass
+        finally:
+            self._end_answer(request)
+
+    def _end_answer(self, request: ArrivingRequest) -> None:
+        with self._lock:
+            self._answering.pop(request.connection, None)
+        request.close()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake the thread that takes connections."""
         with contextlib.suppress(OSError):
-            request.shutdown(socket.SHUT_RDWR)
+            self._wake.send(b"x")
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """On the connection's thread: the handshake, then the request."""
-        if self._tls is None:
-            super().finish_request(request, client_address)
-            return
-        # The copy shares the connection: closing reaches it, and the original stays the one that is counted.
-        with self._tls.wrap_socket(request.dup(), server_side=True) as wrapped:
-            super().finish_request(wrapped, client_address)
+    def _close(self) -> None:
+        self._selector.close()
+        for request in (*self._arriving.values(), *self._complete):
+            request.close()
+        for one in (self.socket, self._wake, self._woken):
+            one.close()
 
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away or sends nonsense is not worth a message."""
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def accepts_gzip(header: str) -> bool:
+    """Return whether a client prefers gzip, by its Accept-Encoding.
+
+    A weight of 0 refuses, and the greater of two weights is preferred (RFC 9110, section 12.5.3). A coding with a
+    weight that is none counts as refused: everybody can read what is not packed.
+    """
+    weights: dict[str, float] = {}
+    for part in header.lower().split(","):
+        coding, *parameters = (word.strip() for word in part.split(";"))
+        weights[coding] = _weight(parameters)
+    any_weight = weights.get("*", 0.0)
+    gzip_weight = weights.get("gzip", weights.get("x-gzip", any_weight))
+    # Who does not name identity takes it, but did not ask for it.
+    return gzip_weight > 0.0 and gzip_weight >= weights.get("identity", 0.0)
+
+
+def _weight(parameters: list[str]) -> float:
+    """Return the weight of a coding, from 0 to 1; 1 if it has none."""
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            return float(value) if _WEIGHT.fullmatch(value := value.strip()) else 0.0
+    return 1.0
+
+
+_WEIGHT = re.compile(r"0(?:\.\d{0,3})?|1(?:\.0{0,3})?", re.ASCII)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """One request, whose head has come."""
 
-    server: ScrapeServer
     server_version, sys_version = "gputop", ""
     protocol_version = "HTTP/1.0"
     error_message_format, error_content_type = (
@@ -139,9 +276,20 @@ class _Handler(BaseHTTPRequestHandler):
         "text/plain; charset=utf-8",
     )
 
+    def __init__(self, request: ArrivingRequest, server: ScrapeServer) -> None:
+        self._head, self._scrapes = request.head, server
+        of_library: Any = server
+        super().__init__(request.connection, request.client, of_library)
+
+    def setup(self) -> None:
+        """Take the head as it was read; the answer goes to the connection."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BytesIO(self._head)
+
     def do_GET(self) -> None:
         """Answer a GET or a HEAD."""
-        if self.server.local_only and not all(
+        if self._scrapes.local_only and not all(
             map(names_loopback, self.headers.get_all("Host", [""]))
         ):
             self._answer(403, "this exporter answers to its loopback address only\n")
@@ -149,7 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/metrics":
             # A HEAD needs no page.
-            self._answer(200, self.server.page() if self.command == "GET" else None, CONTENT_TYPE)
+            self._answer(200, self._scrapes.page() if self.command == "GET" else None, CONTENT_TYPE)
         elif path == "/healthz":
             self._answer(200, "ok\n")
         else:
@@ -168,7 +316,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Send one page; without a text only its headers."""
         body = (text or "").encode()
         self.send_response(status)
-        if len(body) > PACKED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", ""):
+        accepted = ",".join(self.headers.get_all("Accept-Encoding", []))
+        if len(body) > PACKED_FROM_BYTES and accepts_gzip(accepted):
             body = gzip.compress(body, compresslevel=1, mtime=0)
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", kind)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import resource
 import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,18 +19,27 @@ from gputop.cli import main
 from gputop.features.export import scrape_server as serving
 from gputop.features.export.listen_address import ListenAddress, listen
 from gputop.features.export.page_outputs import TextFile
-from gputop.features.export.scrape_server import MOST_CONNECTIONS, ScrapeServer, context
+from gputop.features.export.scrape_server import (
+    HEAD_S,
+    MOST_ANSWERS,
+    ScrapeServer,
+    accepts_gzip,
+    context,
+)
 from gputop.model.source import UsageError
 
 PAGE = "a_metric 1\n" * 400
 
 
 @contextmanager
-def running(tls: ssl.SSLContext | None = None, *, local_only: bool = True) -> Iterator[int]:
+def running(
+    tls: ssl.SSLContext | None = None,
+    *,
+    local_only: bool = True,
+    page: Callable[[], str] = lambda: PAGE,
+) -> Iterator[int]:
     """The port of a server with a page of 4 kB."""
-    server = ScrapeServer(
-        listen(ListenAddress("127.0.0.1", 0)), lambda: PAGE, tls, local_only=local_only
-    )
+    server = ScrapeServer(listen(ListenAddress("127.0.0.1", 0)), page, tls, local_only=local_only)
     server.start()
     try:
         yield server.socket.getsockname()[1]
@@ -80,14 +91,32 @@ def test_what_is_no_request_gets_a_status_line_and_plain_text() -> None:
             )
 
 
-def test_a_client_that_sits_there_is_cut_off_and_too_many_are_closed_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(serving, "LONGEST_S", 0.3)
+@pytest.mark.parametrize(("header", "is_packed"), [
+    ("gzip", True), ("GZip", True), ("x-gzip", True), ("*", True),
+    ("deflate, gzip;q=0.5", True), ("gzip ; q = 1.000", True),
+    ("gzip;q=0.001", True), ("identity;q=0.5, gzip", True), ("gzip;q=0.5, identity;q=0.5", True), ("*;q=0, gzip", True),
+    ("", False), ("identity", False), ("deflate", False), ("gzip;q=0", False), ("gzip;q=0.", False),
+    ("GZIP;Q=0.000", False),
+    ("*;q=0", False), ("gzip;q=0, *", False), ("identity, gzip;q=0.5", False), ("gzip;q=x", False), ("gzipped", False),
+    ("gzip;q=-1", False), ("br;q=1;gzip", False),
+])  # fmt: skip
+def test_a_client_gets_gzip_only_if_it_prefers_it(header: str, is_packed: bool) -> None:
+    assert accepts_gzip(header) is is_packed
+
+
+def test_the_weights_of_all_lines_of_a_request_count() -> None:
     with running() as port:
-        silent = [
-            socket.create_connection(("127.0.0.1", port), 5) for _ in range(2 * MOST_CONNECTIONS)
-        ]
+        for lines in (("gzip;q=0",), ("gzip;q=0", "deflate"), ("identity", "gzip;q=0.1")):
+            headers = [f"Accept-Encoding: {line}" for line in lines]
+            answer = said(port, get("/metrics", "Host: localhost", *headers))
+            assert b"Content-Encoding" not in answer and answer.endswith(PAGE.encode()), lines
+
+
+def test_a_client_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert HEAD_S <= 5.0
+    monkeypatch.setattr(serving, "HEAD_S", 0.3)
+    with running() as port:
+        silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(2 * MOST_ANSWERS)]
         silent[0].sendall(b"GET /metrics HT")
         for connection in silent:
             connection.settimeout(5.0)
@@ -95,6 +124,41 @@ def test_a_client_that_sits_there_is_cut_off_and_too_many_are_closed_at_once(
                 assert connection.recv(100) == b""
             connection.close()
         assert b" 200 " in said(port, get("/metrics"))[:20]
+
+
+@pytest.mark.parametrize("clients", [16, 500, 2000])
+def test_who_asks_is_answered_beside_clients_that_send_a_byte_now_and_then(clients: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    slow: deque[socket.socket] = deque()
+    with running() as port:
+        for _ in range(clients):
+            slow.append(socket.create_connection(("127.0.0.1", port), 5))
+        for _ in range(8):
+            # Each that was closed comes again, as those of somebody who means ill.
+            for _ in range(64):
+                with suppress(OSError):
+                    slow[0].sendall(b"G")
+                    slow.rotate(-1)
+                    continue
+                slow.popleft().close()
+                slow.append(socket.create_connection(("127.0.0.1", port), 5))
+            assert said(port, get("/metrics")).endswith(PAGE.encode())
+    for connection in slow:
+        connection.close()
+
+
+def test_clients_that_do_not_take_their_answers_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "SLOW_READER_S", 0.1)
+    page = "a_metric 1\n" * 2_000_000
+    with running(page=lambda: page) as port:
+        deaf = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(MOST_ANSWERS)]
+        for connection in deaf:
+            connection.sendall(get("/metrics").encode())
+        assert b" 200 " in said(port, get("/healthz"))[:20]
+        for connection in deaf:
+            connection.close()
 
 
 def _certificate(folder: Path, name: str, signer: str | None = None) -> None:
