@@ -99,7 +99,7 @@ def parse_page(
         named = _NAME.match(line)
         if named is None:
             continue
-        name = named[1]
+        name = named.group(1)
         if not is_wanted(name):
             continue
         try:
@@ -168,14 +168,16 @@ def _decoded_labels(text: str) -> Labels | None:
     at = 0
     while at < len(text):
         match = _LABEL.match(text, at)
-        if match is None or match[1] in labels:
+        if match is None:
             return None
-        value = match[2]
+        name, value = match.groups()
+        if name in labels:
+            return None
         if len(value) > LONGEST_LABEL:
             raise _BeyondLimitError(
-                f"{match[1][:LONGEST_TOLD]} has {len(value):,} characters, at most {LONGEST_LABEL:,}"
+                f"{name[:LONGEST_TOLD]} has {len(value):,} characters, at most {LONGEST_LABEL:,}"
             )
-        labels[match[1]] = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
+        labels[name] = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
         if len(labels) > MOST_LABELS:
             raise _BeyondLimitError(f"more than {MOST_LABELS} labels")
         at = match.end()
@@ -187,4 +189,5 @@ _known_labels = lru_cache(maxsize=50_000)(_decoded_labels)
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    return "\n" if escape[1] == "n" else escape[1]
+    letter = escape.group(1)
+    return "\n" if letter == "n" else letter

@@ -74,15 +74,18 @@ def counted(hosts: Sequence[HostGpus]) -> CountedGpus:
             machines = machines_by_gpu[gpu.id]
             same = next((one for one in machines if one.may_be(host.own_name)), None)
             if same is None:
-                on_both += [_Repeated(one.readings[0], gpu) for one in machines[:1]]
+                if machines:
+                    on_both.append(_Repeated(machines[0].readings[0], gpu))
                 machines.append(_Machine(host.own_name, [gpu]))
                 continue
             if same.readings[0].host != gpu.host:
                 elsewhere.append(_Repeated(same.readings[0], gpu))
             same.own_name = same.own_name or host.own_name
             same.readings.append(gpu)
-    machines = [machine for of_gpu in machines_by_gpu.values() for machine in of_gpu]
-    gpus = [gpu for machine in machines for gpu in merged(machine.readings)]
+    gpus: list[GpuReading] = []
+    for machines in machines_by_gpu.values():
+        for machine in machines:
+            gpus += merged(machine.readings)
     repeated = _repeated_hosts(hosts, gpus, elsewhere)
     lines = [f"{one}, by their own names two machines: it counts on both" for one in on_both]
     lines += [

@@ -5,6 +5,7 @@ Read line by line, so that a damaged one takes no other with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import isfinite
 
@@ -43,6 +44,7 @@ Entity = tuple[str, int | None]
 """UUID of a physical GPU, and NVML's id of the GPU instance where it is one of a MIG GPU."""
 
 _PREFIX, _PROFILING = "DCGM_FI_", "DCGM_FI_PROF_"
+_INSTANCE = re.compile(r"[0-9]{1,3}")
 
 
 class Exported(Struct, frozen=True):
@@ -82,7 +84,7 @@ def parse(text: str) -> Exported:
     marks: set[str] = set()
     only_ratios = True
     for sample in page.samples:
-        uuid = sample.labels.get("UUID") or sample.labels.get("uuid")
+        uuid = _label(sample.labels, "UUID")
         if not uuid:
             continue
         uuids.add(uuid)
@@ -108,11 +110,15 @@ def _entity(uuid: str, labels: Labels) -> Entity | None:
 
     None for a MIG instance without its number, which cannot be assigned.
     """
-    instance = labels.get("GPU_I_ID") or labels.get("gpu_i_id", "")
-    if not instance and not (labels.get("GPU_I_PROFILE") or labels.get("gpu_i_profile")):
-        return uuid, None
-    is_number = instance.isascii() and instance.isdigit() and len(instance) < 4
-    return (uuid, int(instance)) if is_number else None
+    instance = _label(labels, "GPU_I_ID")
+    if not instance:
+        return None if _label(labels, "GPU_I_PROFILE") else (uuid, None)
+    return (uuid, int(instance)) if _INSTANCE.fullmatch(instance) else None
+
+
+def _label(labels: Labels, name: str) -> str:
+    """Return a label that some builds write in small letters."""
+    return labels.get(name, labels.get(name.lower(), ""))
 
 
 def _believable(value: float) -> float | None:
