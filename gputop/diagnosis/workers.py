@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.diagnosis.host_activity import (
     DISK,
@@ -34,6 +33,8 @@ UNEVEN_FROM = 0.5
 DOES_SOMETHING = 2.0
 """Percent of its time in which a process ran, or waited for data or a disk, from which on it counts [judged]."""
 CLEARLY_AHEAD = 0.1
+LEAST_TOLD = 0.005
+"""A share that would be told as 0 % leads no longer, and is no evidence."""
 OF_MOST = 0.2
 """A process that was waited for in so much less of the looks than another was a bystander then [judged]."""
 BY_NAME = "name"
@@ -55,7 +56,10 @@ LAST_SAMPLES = 3
 
 
 class WorkerShares(Struct, frozen=True):
-    """One worker over the window: ``values`` are its states in percent, means over its samples."""
+    """One worker over the window: ``values`` are its states in percent, means over its samples.
+
+    Polls that were proven to be waits for the network are counted as such, for the sentence and for every count alike.
+    """
 
     key: int
     rows: list[FeederRow]
@@ -84,19 +88,19 @@ def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
     for second in seconds:
         for row in second.workers:
             rows_of.setdefault(row.key, []).append(row)
-    return {
-        key: WorkerShares(
-            key,
-            rows,
-            tuple(
-                [
-                    sum(column) / len(rows)
-                    for column in zip(*[row.values for row in rows], strict=True)
-                ]
-            ),
-        )
-        for key, rows in rows_of.items()
-    }
+    return {key: WorkerShares(key, rows, _mean_states(rows)) for key, rows in rows_of.items()}
+
+
+def _mean_states(rows: Sequence[FeederRow]) -> tuple[float, ...]:
+    """Means of a worker's states over its samples, in percent.
+
+    The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
+    """
+    means = [sum(column) / len(rows) for column in zip(*[row.values for row in rows], strict=True)]
+    if any(row.resolved_by in PROOFS for row in rows):
+        means[NETWORK] += means[POLL] + means[UNREAD]
+        means[POLL] = means[UNREAD] = 0.0
+    return tuple(means)
 
 
 def waited_for(seconds: Iterable[Second]) -> Counter[int]:
@@ -197,17 +201,15 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
                 [shares[key] for key in shares if key not in keys], best, awaited, least
             )
     busiest = _mean([best])
-    if any(row.resolved_by in PROOFS for row in best.rows):
-        # The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
-        late = busiest.poll + busiest.unread
-        busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
     parts: dict[Leading, float] = {
         "cpu": busiest.cpu,
         "disk": busiest.disk,
         "network": busiest.network,
     }
     leading = max(parts, key=lambda name: parts[name])
-    leading = leading if parts[leading] > parts[before] + CLEARLY_AHEAD else before
+    is_told = parts[before] >= LEAST_TOLD or parts[leading] < LEAST_TOLD
+    if is_told and parts[leading] <= parts[before] + CLEARLY_AHEAD:
+        leading = before
     places = (
         {"cpu": (0, 1), "disk": (DISK,), "network": (NETWORK,)}[leading]
         if busiest.useful

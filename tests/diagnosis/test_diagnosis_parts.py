@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputop.diagnosis.conditions import Conditions, update_conditions
+from gputop.diagnosis.host_activity import FeederRow
 from gputop.diagnosis.idle_runs import SteadyStateTracker
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
@@ -14,14 +16,30 @@ from gputop.diagnosis.sample_facts import pcie_capacity
 from gputop.diagnosis.track_state import WindowState
 from gputop.diagnosis.votes import Debouncer
 from gputop.diagnosis.window import GpuMeans, Second, gpu_means
+from gputop.diagnosis.workers import feeders
 from tests.support.examples import looks
-from tests.support.scenes import T0, gpu
+from tests.support.scenes import T0, gpu, workers
 
 
 def second(tick: float, util: float | None, sm: float | None) -> Second:
     return Second(
         T0 + tick, 1.0, GpuMeans(util_pct=util, sm=sm, util_with_sm=None if sm is None else util)
     )
+
+
+@pytest.mark.parametrize(
+    ("cpu", "network", "leading"),
+    [(8.0, 0.0, "cpu"), (8.0, 0.4, "cpu"), (8.0, 3.0, "network"), (0.0, 0.0, "network")],
+)
+def test_a_state_that_would_be_told_as_nothing_leads_no_longer(
+    cpu: float, network: float, leading: str
+) -> None:
+    """The state that led goes on leading unless another is clearly ahead, but not at 0 %."""
+    values = (cpu, 0.0, 0.0, network, 0.0, 0.0, 100.0 - cpu - network, 0.0, 0.0)
+    row = FeederRow(4001, workers(1, cpu)[0], values)
+    found = feeders([replace(second(t, 20.0, None), workers=(row,)) for t in range(9)], "network")
+    assert found is not None and found.leading == leading
+    assert found.active == 1, "the busiest does what it does"
 
 
 @looks(30)

@@ -323,6 +323,9 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (20.0, [replace(main_of(network=95.0), waits_for=(WaitEnd("network", 95.0, detail=STORE),))], {},
          because("main_process", "ranks", f"other ranks of its job at {STORE}, 95 %", "slowest", never="fetch")),
         (60.0, [job("sleep 6, lock 4", feed=shares(network=98.0), **NETWORK_JOB)], {}, "dataloader_io"),
+        # Polls that are proven to be waits count for each worker as they do in the sentence.
+        (20.0, [main_of(2.0, pipe=95.0), *feeders(*[{"poll": 97.0}] * 2, feed_by="socket", net_rx_bytes_per_s=3e5)],
+         {}, because("dataloader_io", "network", "2 of 2 workers wait for the network (97 %)")),
         (11.0, [main_of(run=20.0, sleep=80.0), *feeders({"run": 60.0, "queued": 30.0}, {"run": 85.0})], {},
          because("dataloader_cpu", "cpu")),
         # A worker with less to do than the main thread sleeps is ahead for the rest of its time.

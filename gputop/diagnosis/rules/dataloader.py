@@ -36,7 +36,7 @@ from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.sample_facts import swapping
 from gputop.diagnosis.signals import TRAINS_S, Signals
 from gputop.diagnosis.types import Confidence
-from gputop.diagnosis.workers import BY_NAME
+from gputop.diagnosis.workers import BY_NAME, LEAST_TOLD
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share
 
@@ -161,7 +161,7 @@ def _fetches(s: Signals, f: Feeders) -> bool:
         return False
     shares = f.busiest
     return (
-        shares.poll >= shares.cpu
+        shares.poll >= max(shares.cpu, LEAST_TOLD)
         and "outside" in s.host.named
         and f.any_disk < NO_DISK
         and "cpu" not in s.host.named

@@ -11,7 +11,7 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.idle_attribution import MOSTLY
 from gputop.diagnosis.signals import HostSide, Signals
 from gputop.diagnosis.window import WINDOW_S
-from gputop.diagnosis.workers import BY_NAME
+from gputop.diagnosis.workers import BY_NAME, LEAST_TOLD
 from gputop.model.feeders import OTHER_RANKS, Cause, Feeders, FeederShares, Outsider
 from gputop.model.quantity import share
 
@@ -221,9 +221,10 @@ def works(s: Signals) -> bool:
     The busiest one, or several in turn.
     """
     f, mostly = s.host.feeders, s.host.named
-    return f is not None and (
-        "useful" in mostly or ("any_useful" in mostly and f.feeder_kind == "workers")
-    )
+    if f is None or f.busiest.useful < LEAST_TOLD:
+        # Idle time may be explained by intervals older than the window; then nobody works now.
+        return False
+    return "useful" in mostly or ("any_useful" in mostly and f.feeder_kind == "workers")
 
 
 def take_turns(s: Signals) -> bool:
