@@ -62,6 +62,8 @@ class _Seen(Struct):
     t: float = float("-inf")
     pids: frozenset[int] = frozenset()
     since: float | None = None
+    hole_s: float = 0.0
+    """Seconds since then without samples."""
     low: float = 0.0
     high: float = 0.0
     looked_s: float = 0.0
@@ -75,26 +77,28 @@ class _Seen(Struct):
         pids = frozenset(p.pid for p in s.tick.owners)
         if t - self.t > WAITS_S or (pids and not pids & self.pids):
             self.since, self.worked_s, self.longest_s = None, 0.0, 0.0
+        self.hole_s += max(0.0, t - dt - self.t)
         self.t, self.pids = t, pids or self.pids
         gpu = s.gpu
         if gpu.util_pct is None or gpu.sm_active_pct is None or gpu.dram_active_pct is None:
             return
         if not spins(gpu):
             if self.since is not None:
-                self.longest_s, self.since = max(self.longest_s, t - self.since), None
+                self.longest_s, self.since = max(self.longest_s, self.for_s(t)), None
             self.worked_s += dt if gpu.util_pct >= WORK_UTIL and not _rests(gpu) else 0.0
             return
         sm = gpu.sm_active_pct
         self.low, self.high = min(self.low, sm), max(self.high, sm)
         if self.since is None or self.high - self.low > FLAT_PCT:
-            self.since, self.low, self.high, self.looked_s, self.asleep_s = t, sm, sm, 0.0, 0.0
+            self.since, self.low, self.high = t, sm, sm
+            self.hole_s = self.looked_s = self.asleep_s = 0.0
         p = s.tick.primary
         if p is not None and p.main_pct is not None:
             self.looked_s += dt
             self.asleep_s += dt if p.main_pct <= ASLEEP_PCT else 0.0
 
     def for_s(self, t: float) -> float:
-        return 0.0 if self.since is None else t - self.since
+        return 0.0 if self.since is None else t - self.since - self.hole_s
 
     @property
     def is_asleep(self) -> bool:

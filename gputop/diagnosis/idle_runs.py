@@ -48,7 +48,7 @@ class IdleRuns:
 
     def __init__(self) -> None:
         self._begin: float | None = None
-        self._last = 0.0
+        self._last = self._hole_s = 0.0
         self._writes: list[tuple[float, float]] = []
         """Bytes a second, and the share of the main thread's waits for them."""
         self.ended: tuple[Pause, ...] = ()
@@ -63,7 +63,9 @@ class IdleRuns:
         """
         if util < ZERO_UTIL:
             if self._begin is None:
-                self._begin, self._writes = t - dt, []
+                self._begin, self._writes, self._hole_s = t - dt, [], 0.0
+            else:
+                self._hole_s += max(0.0, t - dt - self._last)
             if writes is not None:
                 self._writes.append((writes, main_saves))
             self._last = t
@@ -76,7 +78,7 @@ class IdleRuns:
         """The run that is still going on."""
         if self._begin is None:
             return None
-        n, length_s = len(self._writes), self._last - self._begin
+        n, length_s = len(self._writes), self._last - self._begin - self._hole_s
         if not n:
             return Pause(self._last, length_s, None)
         writes, saves = map(sum, zip(*self._writes, strict=True))
@@ -95,6 +97,11 @@ class BurstDetector:
     def __init__(self) -> None:
         self._quiet_since: float | None = None
         self._ended: deque[float] = deque(maxlen=DEMAND_PAUSES)
+
+    def pass_hole(self, hole_s: float) -> None:
+        """Leave so many seconds without samples out of the present pause."""
+        if self._quiet_since is not None:
+            self._quiet_since += hole_s
 
     def observe(self, t: float, util: float) -> bool:
         """Add a sample; True if work has come and gone lately and may come again."""
@@ -331,7 +338,11 @@ class SteadyStateTracker:
     def __init__(self) -> None:
         self.state: SteadyState | None = None
         """State without a break up to now."""
-        self._since = self._seen_at = 0.0
+        self._since = self._seen_at = self._hole_s = 0.0
+
+    def pass_hole(self, hole_s: float) -> None:
+        """Leave so many seconds without samples out of the present state."""
+        self._hole_s += hole_s
 
     def observe(self, t: float, state: str | None, mount: str | None) -> None:
         """Add a sample."""
@@ -341,14 +352,12 @@ class SteadyStateTracker:
             and state in (None, now.state)
             and (state or t - self._seen_at <= MOST_BREAK_S)
         ):
-            self.state = SteadyState(now.state, t - self._since, (state and mount) or now.mount)
+            for_s = t - self._since - self._hole_s
+            self.state = SteadyState(now.state, for_s, (state and mount) or now.mount)
             self._seen_at = t if state else self._seen_at
         else:
-            self.state, self._since, self._seen_at = (
-                None if state is None else SteadyState(state, 0.0, mount),
-                t,
-                t,
-            )
+            self.state = None if state is None else SteadyState(state, 0.0, mount)
+            self._since, self._seen_at, self._hole_s = t, t, 0.0
 
 
 def state_of_main(p: ProcessSample | None) -> tuple[str | None, str | None]:

@@ -225,6 +225,9 @@ class Signals(Struct, frozen=True):
     quiet: bool
     """p95 of util below 5 %."""
     quiet_s: float
+    """Recorded seconds since it has been quiet."""
+    quiet_hole_s: float
+    """Seconds since then in which nothing was recorded."""
     stopped_s: float
     """Length of the current run without any kernel, seconds; 0 when there is none."""
     falls: int

@@ -62,6 +62,34 @@ class Restart(Enum):
     TRAINING_BEGAN = "compiling and warming up were a part of the start"
 
 
+class _Hole(Struct, frozen=True):
+    """A time without samples, up to Unix time ``ended``."""
+
+    ended: float
+    length_s: float
+
+
+MOST_HOLES = 256
+"""Holes that are remembered: a laptop that sleeps each day for most of a year."""
+
+
+class Holes:
+    """Times in which nothing was recorded: neither idle nor busy, so no duration counts them."""
+
+    def __init__(self) -> None:
+        self._holes: deque[_Hole] = deque(maxlen=MOST_HOLES)
+
+    def add(self, ended: float, length_s: float) -> None:
+        """Remember a hole up to Unix time ``ended``."""
+        self._holes.append(_Hole(ended, length_s))
+
+    def since(self, begin: float | None) -> float:
+        """Seconds of holes that ended after Unix time ``begin``; 0 where that is None."""
+        if begin is None:
+            return 0.0
+        return sum([hole.length_s for hole in self._holes if hole.ended > begin])
+
+
 class JobState:
     """State of one job.
 
@@ -76,6 +104,12 @@ class JobState:
         self.worker_kind: str | None = None
         self.main, self.workers = SteadyStateTracker(), SteadyStateTracker()
         self.bursts = BurstDetector()
+
+    def pass_hole(self, hole_s: float) -> None:
+        """Leave out so many seconds without samples."""
+        self.main.pass_hole(hole_s)
+        self.workers.pass_hole(hole_s)
+        self.bursts.pass_hole(hole_s)
 
     def observe(self, t: float, tick: GpuHostActivity) -> None:
         """Follow workers that start, and the states that threads are in without a break."""

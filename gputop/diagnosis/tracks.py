@@ -44,7 +44,7 @@ from gputop.diagnosis.sanity import (
 )  # fmt: skip
 from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
-from gputop.diagnosis.track_state import JobState, Restart, TickContext, WindowState
+from gputop.diagnosis.track_state import Holes, JobState, Restart, TickContext, WindowState
 from gputop.diagnosis.window import (
     EPSILON_S,
     WINDOW_S,
@@ -100,6 +100,7 @@ class GpuTrack:
         self._comes_and_goes = False
         self._slow_idle: float | None = None
         self._last_t: float | None = None
+        self._holes = Holes()
         self._renewed_t = self._compared_at = float("-inf")
         self._changed_at: float | None = None
         """When the window was restarted because the cause had changed."""
@@ -132,6 +133,9 @@ class GpuTrack:
         since_last_s = interval_s if self._last_t is None else t - self._last_t
         self._last_t = t
         dt = since_last_s if since_last_s <= GAP_INTERVALS * interval_s else interval_s
+        if since_last_s > dt:
+            self._holes.add(t - dt, since_last_s - dt)
+            self._job.pass_hole(since_last_s - dt)
         measured = tick if now.host_is_new else None
         util, util_before, busy = gpu.util_pct, self.util_now, busy_second_pct(gpu)
         ran = kernels_pct(gpu, busy)
@@ -328,6 +332,10 @@ class GpuTrack:
     def _has_no_sm(self) -> bool:
         return not self._window.seconds or gpu_means(self._window.seconds).sm is None
 
+    def _age(self, since: float | None, t: float, interval_s: float) -> float:
+        """Recorded time for which a condition has held, with the interval before its first sample."""
+        return 0.0 if since is None else t - since - self._holes.since(since) + interval_s
+
     def _signals(
         self,
         now: TickContext,
@@ -404,12 +412,13 @@ class GpuTrack:
             comes_and_goes=by_demand and self._comes_and_goes,
             pcie_bytes_per_s=pcie_capacity(gpu),
             quiet=quiet,
-            quiet_s=_age(since.quiet_since, t, interval_s),
+            quiet_s=self._age(since.quiet_since, t, interval_s),
+            quiet_hole_s=self._holes.since(since.quiet_since),
             stopped_s=0.0 if run is None else run.length_s,
             falls=self._falls,
             degraded=degraded,
-            degraded_s=_age(since.degraded_since, t, interval_s),
-            little_tensor_s=_age(since.little_tensor_since, t, interval_s),
+            degraded_s=self._age(since.degraded_since, t, interval_s),
+            little_tensor_s=self._age(since.little_tensor_since, t, interval_s),
             errors=self.health.errors,
             xids=self.health.xids,
             leak=self._trend.leak,
@@ -493,8 +502,3 @@ def _since(since: float | None, holds: bool, begin: float, before: float | None)
     if not holds:
         return None
     return since if since is not None else min(begin, begin if before is None else before)
-
-
-def _age(since: float | None, t: float, interval_s: float) -> float:
-    """How long a condition has held, with the interval before its first sample."""
-    return 0.0 if since is None else t - since + interval_s

@@ -212,7 +212,7 @@ class GpuState:
             values = ALL_LEFT if s is None else spares(s)
             remedy, remedy_short = rule.remedy.format(**values), rule.remedy_short.format(**values)
         lasted_s = max(self._lasted_s, result.for_s or 0.0)
-        began = min(self._began, t - (result.for_s or 0.0))
+        began = min(self._began, t - (result.for_s or 0.0) - result.hole_s)
         score, reason = (
             (None, result.evidence[0] if result.evidence else None) if s is None else efficiency(s)
         )

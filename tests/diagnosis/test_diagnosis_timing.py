@@ -9,9 +9,10 @@ from itertools import count, islice
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.idle_runs import DEMAND_PAUSES, BurstDetector
 from gputop.model.feeders import main_looks
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from tests.support.scenes import HOST, Watch, gpu, snap, train, workers
+from tests.support.scenes import GIB, HOST, T0, Watch, gpu, snap, train, workers
 
 Scene = tuple[GpuSample, list[ProcessSample]]
 
@@ -87,6 +88,28 @@ def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:
     assert sum(last.seconds.values()) == pytest.approx(59 + 1 + 30, abs=0.01), (
         "the gap itself is nobody's time"
     )
+
+
+@pytest.mark.parametrize("hole_s", [20.0, 3000.0])
+def test_durations_are_recorded_time_and_a_hole_in_them_is_told(hole_s: float) -> None:
+    """A hole is neither idle nor busy: 2 min before it and 1 min after it are three."""
+    asleep = replace(train(main=0.0), state="T", gpu_mem_bytes=2 * GIB)
+    ticks = [*range(120), *(120 + hole_s + tick for tick in range(60))]
+    d = Watch().feed(snap(tick, gpu(util=0.0, sm=0.0), [asleep]) for tick in ticks)
+    assert d.evidence[0].startswith("util 0 % for 3 min")
+    assert ("50 min more are not recorded" in d.evidence[0]) is (hole_s > 30.0)
+    assert "stopped by a signal (SIGSTOP) for 3 min" in d.evidence[1]
+    assert d.lasted_s == pytest.approx(180.0, abs=2.0)
+    assert d.began == pytest.approx(T0, abs=1.0)
+
+
+def test_a_hole_is_no_pause_between_requests() -> None:
+    seen = BurstDetector()
+    for burst in range(DEMAND_PAUSES + 1):
+        t = 100.0 * burst
+        assert not seen.observe(t, 50.0), "what comes and goes is the recording"
+        seen.observe(t + 1.0, 0.0)
+        seen.pass_hole(98.0)
 
 
 WANDERING: dict[str, tuple[float, float]] = {

@@ -31,6 +31,8 @@ class RuleResult(Struct, frozen=True):
     """The title without how long it has lasted, where ``title`` says that."""
     for_s: float | None = None
     """How long it has been so, seconds, where that is longer than the verdict has been shown."""
+    hole_s: float = 0.0
+    """Seconds since it has been so in which nothing was recorded; in ``for_s`` they do not count."""
     about: int | None = None
     """The index of another GPU that this one waits for, where that is seen."""
     role: Role | None = None

@@ -107,6 +107,18 @@ def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
     return f"the main thread {words} for {lasting(main.for_s)}", cause
 
 
+LEAST_HOLE_S = 30.0
+"""A shorter time without samples is not told: it changes no duration that is told in minutes [judged]."""
+
+
+def _quiet_words(s: Signals, for_s: float) -> str:
+    """How long no kernel ran: ``util 0 % for 3 min (50 min more are not recorded)``."""
+    words = f"util {s.util_pct:.0f} % for {lasting(for_s)}"
+    if s.quiet and s.quiet_hole_s >= LEAST_HOLE_S:
+        words += f" ({lasting(s.quiet_hole_s)} more are not recorded)"
+    return words
+
+
 def _held(s: Signals) -> float:
     """Device memory of the GPU's processes.
 
@@ -125,7 +137,7 @@ def _holding(s: Signals) -> bool:
 def _tell_holding(s: Signals) -> RuleResult:
     holder = s.tick.name if s.tick.pid is None else f"{s.tick.name} (pid {s.tick.pid})"
     why, cause = why_idle(s)
-    line = f"util {s.util_pct:.0f} % for {lasting(s.quiet_s)}, {holder} holds {memory(_held(s))}"
+    line = f"{_quiet_words(s, s.quiet_s)}, {holder} holds {memory(_held(s))}"
     words = remedy(f"idle {cause}", s)
     return RuleResult(
         (line,) if why is None else (line, why),
@@ -135,6 +147,7 @@ def _tell_holding(s: Signals) -> RuleResult:
         title=f"{HOLDING}  {lasting(s.quiet_s)}",
         plain_title=HOLDING,
         for_s=s.quiet_s,
+        hole_s=s.quiet_hole_s,
         cause=cause,
     )
 
@@ -163,7 +176,7 @@ def _tell_idle(s: Signals) -> RuleResult:
         )
     why, cause = why_idle(s)
     holder = f"{memory(held_bytes)} held" if held_bytes else "no process"
-    line = f"util {s.util_pct:.0f} % for {lasting(for_s)}, {holder}"
+    line = f"{_quiet_words(s, for_s)}, {holder}"
     title = HOLDING if held_bytes >= HELD_BYTES else None
     return RuleResult(
         (line,) if why is None else (line, why),
@@ -175,6 +188,7 @@ def _tell_idle(s: Signals) -> RuleResult:
         short=title,
         state="idle" if title is None else "idle_allocated",
         for_s=for_s,
+        hole_s=s.quiet_hole_s if s.quiet else 0.0,
     )
 
 
