@@ -19,6 +19,7 @@ from gputop.config import (
     default_path,
     load_with_origins,
     read,
+    unknown_settings,
 )
 from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.feature_table import ALERT_EXAMPLES, ALERT_FAULTS, key_tables, resolve
@@ -145,12 +146,17 @@ def problems(path: Path) -> list[str]:
 
     Raises ConfigError where the file is missing, unreadable or not TOML.
     """
+    values = read(path, required=True)
+    unknown = [name for name in values if name not in declared()]
     found: list[str] = []
     settings = Settings()
-    for name, value in read(path, required=True).items():
-        warnings: list[str] = []
+    for name, value in values.items():
+        if name in unknown[:1]:
+            found += unknown_settings(unknown)
+        if name not in declared():
+            continue
         try:
-            settings = apply(settings, {name: value}, "", warnings)
+            settings = apply(settings, {name: value}, "", [])
         except ConfigError as error:
             is_tables = (
                 name == "alert"
@@ -158,7 +164,6 @@ def problems(path: Path) -> list[str]:
                 and all(isinstance(row, dict) for row in value)
             )
             found += resolve(ALERT_FAULTS)(value) if is_tables else [str(error)]
-        found += [text.removeprefix(": ") for text in warnings]
     found += [problem.words for problem in key_problems(settings.keys)]
     return [f"{path}: {text}" for text in found]
 

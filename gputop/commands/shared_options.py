@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gputop.config import Settings
 from gputop.model.feature_table import ALERTS_OF_RUN, ALERTS_OF_SCREEN, resolve
+from gputop.model.foreign_values import whole_number
 from gputop.model.metrics import Unit
 from gputop.model.quantity import count
 from gputop.model.source import UsageError
@@ -227,12 +228,16 @@ def _user(name: str) -> str:
         raise UsageError(
             f"-u must name users, separated by commas, or stand alone for yours, not {name!r}"
         )
-    if name.isascii() and name.isdigit():
-        try:
-            return pwd.getpwuid(int(name)).pw_name
-        except (KeyError, OverflowError):
-            return name
-    return name
+    uid = whole_number(name, 0, _LARGEST_UID) if name.isdigit() else None
+    if uid is None:
+        return name
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return name
+
+
+_LARGEST_UID = (1 << 32) - 1
 
 
 def _pids(numbers: str | None) -> list[str]:

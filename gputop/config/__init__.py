@@ -7,16 +7,17 @@ and the flags carry the same names.
 
 # Annotations are values here, not text: each setting's type and bounds are read from its own.
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from math import isfinite
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
+from gputop.model.foreign_values import LONGEST_QUOTE, finite_number, quoted, text_of
 from gputop.model.sm import SmChoice
 from gputop.system.safe_open import is_named_pipe, read_most, without_waiting
 
@@ -244,15 +245,58 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
         raise ConfigError(
             f"{path} is larger than 1 MiB, too large for a configuration file: use --config FILE"
         )
+    return _parsed(path, data)
+
+
+MOST_DIGITS = 4000
+"""Digits of a whole number in a file; Python itself reads 4,300."""
+MOST_PARTS = 100
+"""Parts of a name such as ``fleet.prod.url``: time to parse one grows with the square of them."""
+
+
+def _parsed(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
+    """Return the values of a file's text. Raises ConfigError."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
-        return values
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {str(error).splitlines()[0]}") from None
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {text_of(str(error))}") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if (fault := _unreadable(line)) is not None:
+            raise ConfigError(f"{path} cannot be read: {fault} (line {number})")
+    try:
+        values: dict[str, Any] = tomllib.loads(text)
+    except ValueError as error:
+        # TOMLDecodeError is one.
+        first_line = str(error).partition("\n")[0]
+        raise ConfigError(f"{path} is not valid TOML: {text_of(first_line)}") from None
+    except RecursionError:
+        nested = "lists or tables within each other, deeper than any setting"
+        raise ConfigError(f"{path} cannot be read: {nested}{_deepest_line(text)}") from None
+    return values
+
+
+def _unreadable(line: str) -> str | None:
+    """Reason why Python's parser fails at a line, or never ends."""
+    if len(line) < 2 * MOST_PARTS:
+        return None
+    if re.search(f"[0-9_]{{{MOST_DIGITS}}}", line):
+        return f"a number of more than {MOST_DIGITS} digits"
+    # Without spaces and quotes, with each word as one letter.
+    shape = re.sub(r"\w+", "a", re.sub(r"[\s\"'-]+", "", line))
+    if "a." * MOST_PARTS in shape:
+        return f"a name of more than {MOST_PARTS} parts"
+    return None
+
+
+def _deepest_line(text: str) -> str:
+    """The line where most brackets open, as the end of a message."""
+    openings = [line.count("[") + line.count("{") for line in text.split("\n")]
+    most = max(openings)
+    return f" (line {openings.index(most) + 1})" if most > 1 else ""
 
 
 def apply(
@@ -264,19 +308,39 @@ def apply(
     for a value that a setting cannot take.
     """
     changes: dict[str, Any] = {}
+    unknown = [name for name in values if name not in Settings.__struct_fields__]
+    warnings += [f"{origin}: {words}" for words in unknown_settings(unknown)]
     for name, value in values.items():
         if name not in Settings.__struct_fields__:
-            from gputop.model.expression import nearest
-
-            warnings.append(
-                f"{origin}: unknown setting {name!r} is ignored{nearest(name, declared())}"
-            )
             continue
         try:
             changes[name] = _converted(setting(name), value)
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}" if origin else str(error)) from None
     return replace(settings, **changes)
+
+
+MOST_TOLD = 10
+"""Mistakes of one kind that are told one by one; of the others, how many they are."""
+
+
+def unknown_settings(names: Sequence[str]) -> list[str]:
+    """Return a line for each of the first unknown names, and one for the rest."""
+    if not names:
+        return []
+    from gputop.model.expression import nearest
+
+    lines = [
+        f"unknown setting {quoted(name)} is ignored{nearest(name, declared())}"
+        for name in names[:MOST_TOLD]
+    ]
+    return [*lines, *rest_of(names, "unknown settings are ignored")]
+
+
+def rest_of(mistakes: Sequence[object], words: str) -> list[str]:
+    """Return the line that counts the mistakes which are not told one by one."""
+    more = len(mistakes) - MOST_TOLD
+    return [f"{more} more {words}"] if more > 0 else []
 
 
 def _converted(setting: Setting, value: Any) -> Any:
@@ -293,8 +357,8 @@ def _converted(setting: Setting, value: Any) -> Any:
             value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         taken = convert(value, Annotated[setting.kind, setting.meta], strict=False)
-    except (ValidationError, UnicodeEncodeError):
-        # The latter where a flag or a variable is not UTF-8.
+    except (ValidationError, UnicodeEncodeError, OverflowError, RecursionError):
+        # UnicodeEncodeError where a flag or a variable is not UTF-8.
         raise ConfigError(_refusal(setting, value)) from None
     if setting.name in ("theme", "columns", "alert", "fleet") and (
         why := _objection(setting.name, taken)
@@ -315,30 +379,30 @@ def _refusal(setting: Setting, value: Any) -> str:
     """Reason why a value has the wrong type or range."""
     name, kind, meta = setting.name.replace("_", "-"), setting.kind, setting.meta
     if get_origin(kind) is Literal:
-        return _not_one_of(get_args(kind), str(value), name)
+        return _not_one_of(get_args(kind), value, name)
     if name == "keys" and isinstance(value, dict):
         action, bad = next(item for item in value.items() if not isinstance(item[1], str))
-        return f'[keys] {action} must be a text such as "q,ctrl+c", not {bad!r}'
+        named = text_of(action, LONGEST_QUOTE)
+        return f'[keys] {named} must be a text such as "q,ctrl+c", not {quoted(bad)}'
     must_be = _MUST_BE.get(name) or {bool: "true or false", float: "a number"}.get(kind, "a text")
-    if kind is float and _is_finite(value):
+    if kind is float and finite_number(value, -LARGEST, LARGEST) is not None:
         must_be = (
             f"from {meta.ge:,g} to {meta.le:,.10g} {(meta.extra or {}).get('unit', '')}".rstrip()
         )
     # Alerts and clusters are not quoted: they may hold addresses with tokens in them.
-    return f"{name} must be {must_be}" + ("" if name in ("alert", "fleet") else f", not {value!r}")
+    if name in ("alert", "fleet"):
+        return f"{name} must be {must_be}"
+    return f"{name} must be {must_be}, not {quoted(value)}"
 
 
-def _is_finite(value: Any) -> bool:
-    try:
-        return not isinstance(value, bool) and isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
+LARGEST = sys.float_info.max
 
 
-def _not_one_of(allowed: Iterable[str], value: str, kind: str) -> str:
+def _not_one_of(allowed: Iterable[str], value: object, kind: str) -> str:
     from gputop.model.expression import nearest
 
-    return f"no {kind} {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+    hint = nearest(text_of(value), allowed)
+    return f"no {kind} {quoted(value)}: choose one of {', '.join(allowed)}{hint}"
 
 
 def _objection(name: str, value: Any) -> str | None:
@@ -365,7 +429,7 @@ def _wrong_column(chosen: tuple[str, ...]) -> str | None:
 
     for column in chosen:
         if column not in COLUMNS:
-            return f"no column {column!r}{nearest(column, COLUMNS)}"
+            return f"no column {quoted(column)}{nearest(column, COLUMNS)}"
         if chosen.count(column) > 1:
             return f"column {column} is listed twice: leave one of them out"
     return None

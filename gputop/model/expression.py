@@ -142,11 +142,17 @@ def parse_expression(text: str, vocabulary: Vocabulary) -> Expression:
     return Expression(text.strip(), _Parser(text, vocabulary).alternatives())
 
 
+LONGEST_NAME = 100
+"""Characters of a name that may resemble one of ours."""
+
+
 def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
     """Return a hint with the most similar name.
 
     The hint is appended to an error message.
     """
+    if len(name) > LONGEST_NAME:
+        return f"; {otherwise}" if otherwise else ""
     from difflib import get_close_matches
 
     # The dashes of options do not count as similarity.

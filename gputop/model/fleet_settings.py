@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from gputop.model.expression import nearest
+from gputop.model.foreign_values import quoted
 
 FIELDS: Mapping[str, str] = {
     "url": "address of Prometheus, VictoriaMetrics, Thanos or Mimir",
@@ -51,13 +52,13 @@ def _fault(name: str, fields: Table) -> str | None:
     table = f"[fleet.{name}]"
     if not _NAME.fullmatch(name):
         return (
-            f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and "
+            f"[fleet.{quoted(name)}]: a cluster's name is made of up to 40 letters, digits, dots and "
             "hyphens"
         )
     for field in fields:
         if field not in FIELDS:
             hint = nearest(field, FIELDS, f"it takes {', '.join(FIELDS)}")
-            return f"{table}: no field {field!r}{hint}"
+            return f"{table}: no field {quoted(field)}{hint}"
         if (field == "hosts") == isinstance(fields[field], str):
             return f"{table}: {field} must be {'a list of texts' if field == 'hosts' else 'a text'}"
     if hosts_of(fields):

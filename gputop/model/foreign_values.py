@@ -10,6 +10,7 @@ never end. These functions never raise, and never call a method that the value b
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -85,6 +86,29 @@ def text_of(value: object, most: int = MOST_TEXT) -> str:
     if isinstance(value, int) and abs(int.__int__(value)) <= LARGEST_WHOLE:
         return repr(bool(value) if isinstance(value, bool) else int.__int__(value))[:most]
     return type_name(value)[:most]
+
+
+LONGEST_QUOTE = 60
+_NAMES = {dict: "a table", list: "a list", tuple: "a list", type(None): "nothing"}
+
+
+def quoted(value: object) -> str:
+    """Return a foreign value as a message quotes it, with room left for the advice.
+
+    ``'a text'``, ``12``, ``a list``, ``a number of 5000 digits``.
+    """
+    if isinstance(value, str):
+        text = text_of(value, LONGEST_QUOTE)
+        return repr(f"{text}…" if len(value) > LONGEST_QUOTE else text)
+    if isinstance(value, int) and not -LARGEST_WHOLE <= int.__int__(value) <= LARGEST_WHOLE:
+        digits = round(int.__int__(value).bit_length() * _DIGITS_A_BIT)
+        return f"a number of {digits} digits"
+    if isinstance(value, (int, float)):
+        return text_of(value)
+    return _NAMES.get(type(value), f"a {type_name(value)}")
+
+
+_DIGITS_A_BIT = math.log10(2.0)
 
 
 def type_name(value: object) -> str:

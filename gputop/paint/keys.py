@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.expression import nearest
+from gputop.model.foreign_values import quoted
 from gputop.paint.key_names import key_name, shown_key, split_names
 
 ALSO = ("equals_sign", "insert", "f15", "f18")
@@ -349,16 +350,14 @@ def rebound(
     ``user_keys`` maps binding ids to keys separated by commas; an empty text removes an action's keys. Ids in
     ``elsewhere`` belong to another table and are passed over. A wrong key leaves the default in force.
     """
-    problems: list[KeyProblem] = []
     taken: dict[str, str] = {}
     chosen: dict[str, list[str]] = {}
     ids = [key.id for key in keys]
+    known = {*ids, *elsewhere}
+    unknown = [key_id for key_id in user_keys if key_id not in known]
+    problems = _unknown(unknown, (*ids, *elsewhere))
     for key_id, text in user_keys.items():
-        if key_id in elsewhere:
-            continue
         if key_id not in ids:
-            hint = nearest(key_id, (*ids, *elsewhere))
-            problems.append(KeyProblem(key_id, f"no action {key_id!r} to bind{hint}"))
             continue
         names = _names(key_id, text, taken, problems)
         if names or not text.strip():
@@ -367,14 +366,34 @@ def rebound(
     return tuple(_with(key, chosen.get(key.id), taken, problems) for key in keys), problems
 
 
+LONGEST_KEYS = 1000
+"""Characters of one action's keys."""
+MOST_TOLD = 10
+"""Unknown actions that are told one by one; of the others, how many they are."""
+
+
+def _unknown(unknown: Sequence[str], known: Sequence[str]) -> list[KeyProblem]:
+    problems = []
+    for key_id in unknown[:MOST_TOLD]:
+        words = f"no action {quoted(key_id)} to bind{nearest(key_id, known)}"
+        problems.append(KeyProblem(key_id, words))
+    if len(unknown) > MOST_TOLD:
+        more = f"{len(unknown) - MOST_TOLD} more actions that do not exist"
+        problems.append(KeyProblem(unknown[MOST_TOLD], more))
+    return problems
+
+
 def _names(
     key_id: str, text: str, taken: Mapping[str, str], problems: list[KeyProblem]
 ) -> list[str]:
+    if len(text) > LONGEST_KEYS:
+        problems.append(KeyProblem(key_id, f"{key_id}: more keys than any keyboard has"))
+        return []
     names: list[str] = []
     for part in split_names(text):
         name = key_name(part)
         if name is None:
-            problems.append(KeyProblem(key_id, f"{key_id}: no terminal sends a key {part!r}"))
+            problems.append(KeyProblem(key_id, f"{key_id}: no terminal sends a key {quoted(part)}"))
         elif name == ALWAYS_QUITS and key_id != INTERRUPT:
             problems.append(
                 KeyProblem(key_id, f"{key_id}: {name} always quits; choose another key")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.foreign_values import text_of, whole_number
 from gputop.model.quantity import numbers
 from gputop.model.sm import NO_OPTIONS, SmOptions
 from gputop.model.snapshot import GpuStatic, Snapshot
@@ -44,6 +45,8 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     sys: str = "/sys"
 
 
+LONGEST_WORD = 80
+"""Characters of a word that a message repeats: a UUID has 40."""
 _RANGE = re.compile(r"(\d{1,4})-(\d{1,4})", re.ASCII)
 
 
@@ -64,7 +67,8 @@ def choose(
         chosen = [i for i in chosen if i in named]
         if not chosen:
             raise UsageError(
-                f"--gpus {spec}: CUDA_VISIBLE_DEVICES={cuda_visible} hides these GPUs: drop one of the two"
+                f"--gpus {text_of(spec, LONGEST_WORD)}: CUDA_VISIBLE_DEVICES="
+                f"{text_of(cuda_visible, LONGEST_WORD)} hides these GPUs: drop one of the two"
             )
     return tuple(sorted(set(chosen)))
 
@@ -101,6 +105,7 @@ def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
         raise UsageError("--gpus: name at least one GPU, like --gpus 0,2 or --gpus GPU-3f2c")
     positions: set[int] = set()
     for word in words:
+        told = text_of(word, LONGEST_WORD)
         if ends := _RANGE.fullmatch(word):
             first, last = int(ends[1]), int(ends[2])
             matches = [
@@ -109,19 +114,27 @@ def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
                 if gpu.index is not None and first <= gpu.index <= last
             ]
             if not first <= last or not {first, last} <= {gpus[i].index for i in matches}:
-                raise UsageError(f"--gpus {word}: no such GPUs: {where} has {_existing(gpus)}")
+                raise UsageError(f"--gpus {told}: no such GPUs: {where} has {_existing(gpus)}")
         elif word.isascii() and word.isdigit():
-            matches = [i for i, gpu in enumerate(gpus) if gpu.index == int(word)]
+            matches = _of_index(gpus, word)
         else:
             matches = [i for i, gpu in enumerate(gpus) if gpu.uuid.lower().startswith(word.lower())]
             if len(matches) > 1:
-                raise UsageError(f"--gpus {word}: fits {len(matches)} GPUs: give more of the UUID")
+                raise UsageError(f"--gpus {told}: fits {len(matches)} GPUs: give more of the UUID")
         if not matches:
-            raise UsageError(f"--gpus {word}: no such GPU: {where} has {_existing(gpus)}")
+            raise UsageError(f"--gpus {told}: no such GPU: {where} has {_existing(gpus)}")
         positions.update(matches)
     parents = {gpus[i].uuid for i in positions}
     positions.update(i for i, gpu in enumerate(gpus) if gpu.mig_parent in parents)
     return positions
+
+
+def _of_index(gpus: Sequence[GpuStatic], word: str) -> list[int]:
+    """Return the positions of the GPUs with an index given as digits, of any number."""
+    index = whole_number(word)
+    if index is None:
+        return []
+    return [i for i, gpu in enumerate(gpus) if gpu.index == index]
 
 
 def _existing(gpus: Sequence[GpuStatic]) -> str:
@@ -142,9 +155,7 @@ def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
     for entry in value.split(","):
         word = entry.strip()
         if word.isascii() and word.isdigit():
-            matches = [
-                i for i, gpu in enumerate(gpus) if gpu.mig_parent is None and gpu.index == int(word)
-            ]
+            matches = [i for i in _of_index(gpus, word) if gpus[i].mig_parent is None]
         elif word.startswith(("GPU-", "MIG-")):
             matches = [i for i, gpu in enumerate(gpus) if gpu.uuid.startswith(word)]
         else:

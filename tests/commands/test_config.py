@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -209,3 +210,63 @@ def test_a_file_keeps_its_mode_and_a_new_one_is_the_users_alone(tmp_path: Path) 
     )
     assert "saved" in save(str(new), "theme", "light")
     assert new.stat().st_mode & 0o777 == 0o600 and os.listdir(new.parent) == ["config.toml"]
+
+
+# --- files that are too much ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("interval = " + "9" * 5000, r"digits \(line 3\)"), ("interval = " + "9_" * 3000 + "9", r"digits \(line 3\)"),
+        ("gpus = " + "[" * 3000, r"within each other.*\(line 3\)"), ("gpus = " + "{a=" * 3000, r"\(line 3\)"),
+        ("a." * 3000 + "a = 1", r"100 parts \(line 3\)"), ("['" + "'.'".join("a" * 3000) + "']", r"100 parts"),
+        ("interval = " + "9" * 3000, "from 0.25 to 3,600 seconds, not a number of 3000 digits|a number, not a number"),
+        ("interval = 0x" + "f" * 9000, "not a number of 10837 digits"), ("gpus = 0x" + "f" * 9000, "must be a text"),
+        ("theme = " + "[" * 150 + "]" * 150, "theme must be a text, not a list"),
+        ("bell = " + "{a=" * 60 + "1" + "}" * 60, "bell must be true or false, not a table"),
+        ("[keys]\nquit = " + "[" * 150 + "]" * 150, "not a list$"), ("key_preset = 2026-11-29", "no key-preset a date"),
+        ("theme = '" + "x" * 9000 + "'", "no theme 'x+…': choose one of auto"),
+        ("columns = ['" + "x" * 9000 + "']", "no column 'x+…'"),
+        ("[fleet." + "x" * 9000 + "]\nurl = 'http://a'", "a cluster's name is made of up to 40"),
+        ("[[alert]]\nname = 'a'\nwhen = 'temp_c > 1'\nfor = 0x" + "f" * 900, "for: must be"),
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_a_value_without_measure_is_one_short_line_with_its_file(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path, f"# comment\n\n{text}\n")
+    for words in (["config"], ["config", "--check"], ["demo", "-1"]):
+        assert main([*words, "--config", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and str(path) in said and "internal error" not in said
+        assert re.search(says, said.rstrip().removesuffix("…")), said
+
+
+@pytest.mark.parametrize("head", ["", "[keys]\n"])
+def test_of_many_unknown_names_ten_are_told_and_the_rest_is_counted(
+    head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+
+    def nearest(name: str, names: object, otherwise: str = "") -> str:
+        compared.append(name)
+        return ""
+
+    monkeypatch.setattr("gputop.model.expression.nearest", nearest)
+    monkeypatch.setattr("gputop.paint.keys.nearest", nearest)
+    path = _file(tmp_path, head + "".join(f"setting{number} = ''\n" for number in range(500)))
+    assert main(["config", "--check", "--config", str(path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 11 and "setting9'" in lines[9] and "490 more" in lines[10]
+    assert len(set(compared)) == 10
+    if not head:
+        assert main(["config", "--config", str(path)]) == 0
+        assert capsys.readouterr().err.count("\n") == 11
+
+
+def test_of_many_wrong_alerts_ten_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
+    text = "".join(f"[[alert]]\nname = 'a{number}'\nwhn = 'x'\n" for number in range(300))
+    found = problems(_file(tmp_path, text))
+    assert len(found) == 11 and "alert a9:" in found[9] and "290 more alerts" in found[10]

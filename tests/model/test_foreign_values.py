@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gputop.model.clean_text import error_words
-from gputop.model.foreign_values import finite_number, text_of, whole_number
+from gputop.model.foreign_values import finite_number, quoted, text_of, whole_number
 
 
 class Rude:
@@ -106,6 +106,19 @@ def test_whole_numbers_are_exact() -> None:
 )  # fmt: skip
 def test_text_of_a_foreign_value_is_one_short_line(value: Any, text: str) -> None:
     assert text_of(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("pink", "'pink'"), ("a'\n", '"a\' "'), ("x" * 5000, f"'{'x' * 60}…'"), (3, "3"), (True, "True"),
+        (10**5000, "a number of 5000 digits"), (-(10**5000), "a number of 5000 digits"), (_laughs(), "a list"),
+        ({1: _holding_itself()}, "a table"), (None, "nothing"), (Rude(), "a Rude"), (math.nan, "nan"),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_a_message_quotes_a_foreign_value_shortly(value: Any, text: str) -> None:
+    assert quoted(value) == text
 
 
 def test_text_is_cut_where_it_is_asked() -> None:

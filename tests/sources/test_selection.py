@@ -92,3 +92,11 @@ def test_both_choices_must_agree() -> None:
     assert choose(GPUS, "1,2", "2") == (2,)
     with pytest.raises(UsageError, match="CUDA_VISIBLE_DEVICES=2 hides"):
         choose(GPUS, "1", "2")
+
+
+@pytest.mark.parametrize("spec", ["9" * 5000, f"0,{'9' * 5000}", f"GPU-{'a' * 5000}", "1-" * 3000])
+def test_an_index_of_any_length_is_no_gpu_in_a_short_line(spec: str) -> None:
+    with pytest.raises(UsageError, match=r"no such GPU.*has GPUs 0-") as caught:
+        choose(GPUS, spec, None)
+    assert len(str(caught.value)) < 250
+    assert choose(GPUS, None, spec.replace("0,", "")) == ()

@@ -21,6 +21,7 @@ from gputop.model.expression import (
     nearest,
     parse_expression,
 )
+from gputop.model.foreign_values import quoted
 from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import HOUR_S
 from gputop.model.snapshot import GpuSample, value
@@ -90,6 +91,8 @@ def parse(text: str) -> Expression:
 LONGEST_S = 30 * 86400.0
 FOR_S = 60.0
 AGAIN_S = HOUR_S
+MOST_TOLD = 10
+"""Wrong alerts that are told one by one."""
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _MUST_BE = {
     "name": "letters a-z, digits and -, at most 40",
@@ -140,10 +143,17 @@ def faults(tables: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _read(tables: Iterable[Mapping[str, Any]]) -> tuple[tuple[Alert, ...], list[str]]:
-    """Return the valid alerts, and the first mistake of each other one."""
+    """Return the valid alerts, and the first mistake of each other one.
+
+    After ``MOST_TOLD`` mistakes the rest is only counted.
+    """
     alerts: dict[str, Alert] = {}
     mistakes: list[str] = []
-    for number, table in enumerate(tables, 1):
+    waiting = list(tables)
+    for number, table in enumerate(waiting, 1):
+        if len(mistakes) == MOST_TOLD:
+            mistakes.append(f"{len(waiting) - number + 1} more alerts were not read")
+            break
         name = table.get("name")
         try:
             alert = _alert(table)
@@ -162,7 +172,7 @@ def _alert(table: Mapping[str, Any]) -> Alert:
     for field in table:
         if field not in fields:
             raise AlertError(
-                f"unknown field {field!r}{nearest(field, fields, 'fields: ' + ', '.join(fields))}"
+                f"unknown field {quoted(field)}{nearest(field, fields, 'fields: ' + ', '.join(fields))}"
             )
     try:
         read = convert(dict(table), _Table)
@@ -201,7 +211,7 @@ def _seconds(field: str, given: str | float | None, default: float, least: float
     except ValueError:
         seconds = -1.0
     if not least <= seconds <= LONGEST_S:
-        raise AlertError(f"{field}: must be {_MUST_BE[field]}, not {given!r}")
+        raise AlertError(f"{field}: must be {_MUST_BE[field]}, not {quoted(given)}")
     return float(seconds)
 
 

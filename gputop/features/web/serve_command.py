@@ -64,10 +64,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         bell=False,
     )
     shown = replace(shown, alert=(), fleet={})
+    try:
+        text = msgspec.json.encode(shown, enc_hook=dict).decode()
+    except UnicodeEncodeError:
+        raise UsageError("a setting holds bytes that are not UTF-8: write it anew") from None
     token = secrets.token_urlsafe(18)
-    server = ScreenServer(
-        token, child, {SETTINGS: msgspec.json.encode(shown, enc_hook=dict).decode()}
-    )
+    server = ScreenServer(token, child, {SETTINGS: text})
     listener = listening(args.port)
     port = listener.getsockname()[1]
     say(
