@@ -42,7 +42,7 @@ def attribute(s: Signals) -> Attribution:
         running_pct=_percent(host.mean.running) if loaders else None,
         queued_pct=_percent(host.mean.queued) if loaders else None,
         disk_pct=_percent(host.mean.disk) if loaders else None,
-        network_pct=_percent(host.mean.network) if loaders and host.waits_known else None,
+        network_pct=_percent(host.mean.network) if loaders and host.why_no_waits is None else None,
         main_pct=main,
     )
 

@@ -258,6 +258,30 @@ class GpuHostActivity(Struct):
         )
 
 
+UNRECORDED = "not measured"
+"""Reason where the recording, or another program's, gives none."""
+
+
+def why_no_waits(loaders: Iterable[ProcessSample]) -> str | None:
+    """Why no loader's waits are known, or None."""
+    reasons = []
+    for loader in loaders:
+        if loader.feed.network is not None:
+            return None
+        reasons.append(loader.unavailable.get("waiting_on", UNRECORDED))
+    return reasons[0] if reasons else None
+
+
+def why_no_reads(tick: GpuHostActivity) -> str | None:
+    """Why it is not known how much the job reads, or None."""
+    if not tick.loaders or tick.read_bytes is not None:
+        return None
+    reasons = [
+        p.unavailable["read_bytes_per_s"] for p in tick.tree if "read_bytes_per_s" in p.unavailable
+    ]
+    return reasons[0] if reasons else UNRECORDED
+
+
 NO_PROCESSES = GpuHostActivity()
 """The host side of a GPU that no visible process uses; never written to."""
 

@@ -141,13 +141,19 @@ def link_words(gpu: GpuSample) -> str:
     return f"link gen {gpu.pcie_gen} x{gpu.pcie_width}{best}"
 
 
-def missing_host_reason(primary: ProcessSample | None) -> str | None:
+def why_no_processes(gpu: GpuSample) -> str | None:
+    """Why it is not known which processes use a GPU, or None."""
+    return gpu.unavailable.get("processes")
+
+
+def missing_host_reason(primary: ProcessSample | None, gpu: GpuSample) -> str | None:
     """Why nothing is known of the main thread.
 
     None if it was measured.
     """
     if primary is None:
-        return "no process visible on this GPU"
+        why = why_no_processes(gpu)
+        return "no process visible on this GPU" if why is None else f"processes n/a: {why}"
     if primary.main_run_pct is not None:
         return None
     if (why := primary.unavailable.get("main_run_pct")) is not None:

@@ -158,8 +158,10 @@ class HostSide(Struct, frozen=True):
     """Share of the GPU's idle time that each cause explains."""
     named: frozenset[str] = frozenset()
     """Causes that explain most of the idle time."""
-    waits_known: bool = True
-    io_known: bool = True
+    why_no_waits: str | None = None
+    """Why the loaders' waits are not known; None where they are."""
+    why_no_reads: str | None = None
+    """Why the bytes that the job reads are not known; None where they are."""
     restarts: Restarts = Restarts()
     born_kind: str | None = None
     """Kind of the last loaders; between epochs there are none."""

@@ -16,7 +16,13 @@ from msgspec.structs import replace
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.conditions import update_conditions
 from gputop.diagnosis.hardware_health import Health
-from gputop.diagnosis.host_activity import NO_PROCESSES, FeederRow, GpuHostActivity
+from gputop.diagnosis.host_activity import (
+    NO_PROCESSES,
+    FeederRow,
+    GpuHostActivity,
+    why_no_reads,
+    why_no_waits,
+)
 from gputop.diagnosis.host_side import HostMeans, saves_pct
 from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, idle_attribution
 from gputop.diagnosis.idle_runs import (
@@ -32,6 +38,7 @@ from gputop.diagnosis.sample_facts import (
     memory_of,
     missing_host_reason,
     pcie_capacity,
+    why_no_processes,
 )  # fmt: skip
 from gputop.diagnosis.sanity import (
     BROKEN,
@@ -395,7 +402,7 @@ class GpuTrack:
             machine=now.host,
             host=_too_old(now.host_age_s)
             if is_old
-            else self._host_side(t, tick, now.host, run, util),
+            else self._host_side(t, gpu, tick, now.host, run, util),
             samples=n,
             min_samples=min_samples,
             covered_s=t - oldest_t + interval_s,
@@ -429,12 +436,18 @@ class GpuTrack:
             resumed=window.resumed and n < min_samples,
             trains_s=startup.trains_s(t),
             steps_now=startup.is_busy(t),
-            job_ended=bool(self._job.pids) and not tick.owners,
+            job_ended=bool(self._job.pids) and not tick.owners and why_no_processes(gpu) is None,
             fabric=now.fabric,
         )
 
     def _host_side(
-        self, t: float, tick: GpuHostActivity, host: HostSample, run: Pause | None, util: float
+        self,
+        t: float,
+        gpu: GpuSample,
+        tick: GpuHostActivity,
+        host: HostSample,
+        run: Pause | None,
+        util: float,
     ) -> HostSide:
         """Host activity for this GPU over the window."""
         p, job, window = tick.primary, self._job, self._window
@@ -459,7 +472,7 @@ class GpuTrack:
                 named=window.named,
             )
         return HostSide(
-            reason=missing_host_reason(p),
+            reason=missing_host_reason(p, gpu),
             mean=host_means(seconds, is_idle=is_idle),
             # A proof stays for the window: a socket is not asked at each look.
             fetches=is_idle and any(second.fetches for second in seconds),
@@ -471,9 +484,8 @@ class GpuTrack:
             accounted=window.idle.says_something,
             attribution=attribution,
             named=window.named if is_idle else frozenset(),
-            waits_known=not tick.loaders
-            or any(loader.feed.network is not None for loader in tick.loaders),
-            io_known=not tick.loaders or tick.read_bytes is not None,
+            why_no_waits=why_no_waits(tick.loaders),
+            why_no_reads=why_no_reads(tick),
             restarts=job.restarts.recent(t, pauses),
             born_kind=job.worker_kind,
             pauses=pauses,

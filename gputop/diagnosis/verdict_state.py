@@ -35,6 +35,7 @@ from gputop.diagnosis.types import (
 from gputop.diagnosis.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
 from gputop.diagnosis.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
+from gputop.model.quantity import count
 from gputop.model.snapshot import GpuSample
 
 Key = tuple[str, str]
@@ -313,7 +314,7 @@ class GpuState:
             self._shown = offered
             self._meaning.vote(t, (flag, role_of_result(rule, result)), interval_s)
         elif shown[0] == COLLECTING.id:
-            line = f"{s.samples} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
+            line = f"{count(s.samples, 'sample')}: a verdict shows once it has held for {FIRST_S:.0f} s"
             self._shown = Candidate(COLLECTING, RuleResult((line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
@@ -398,8 +399,8 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
         return notes
     if not s.host.is_measured:
         notes = (*notes, f"{NO_HOST}: {s.host.reason}")
-    if not s.host.waits_known:
-        notes = (*notes, "the loaders' waits were not read: network evidence needs root")
+    if s.host.why_no_waits is not None:
+        notes = (*notes, f"no proof by the loaders' waits: {s.host.why_no_waits}")
     return notes
 
 

@@ -548,7 +548,6 @@ class Snapshot(
 
         All fields of a node are 100,000 characters.
         """
-        counts = (
-            f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"
-        )
+        gpus, processes, notices = len(self.gpus), len(self.processes), len(self.notices)
+        counts = f"GPUs: {gpus}, processes: {processes}, notices: {notices}"
         return f"<Snapshot of {self.machine.hostname}, t={self.t:.3f}: {counts}>"

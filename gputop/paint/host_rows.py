@@ -62,7 +62,7 @@ def title(frame: Frame, width: int, gpus: Sequence[GpuSample]) -> Row:
         line.add("─── ", "rule").add(f"{len(gpus)} GPUs   ", "dim").add_all(sums).add(" ", "rule")
     size = []
     if host.cpu_count is not None:
-        size.append(f"{host.cpu_count:g} cores")
+        size.append(f"{host.cpu_count:g} core{'s' * (host.cpu_count != 1)}")
     if host.mem_total_bytes is not None:
         size.append(f"{host.mem_total_bytes / 2**30:.0f} GiB")
     text = "   ".join(size)

@@ -357,11 +357,14 @@ def nothing_words(frame: Frame, view: View) -> str:
     processes = frame.snapshot.processes
     if view.filter and processes:
         if processes[0].unavailable.get("state") == NOT_READ_YET:
-            return f"the {len(processes)} processes on the GPUs are {NOT_READ_YET}"
-        return (
-            f"none of {len(processes)} processes passes the filter: esc takes it away, f changes it"
-        )
-    return frame.snapshot.notices[0] if frame.snapshot.notices else "no process holds a GPU context"
+            return f"the processes on the GPUs, {len(processes)} in all, are {NOT_READ_YET}"
+        return f"no process of {len(processes)} passes the filter: esc takes it away, f changes it"
+    if frame.snapshot.notices:
+        return frame.snapshot.notices[0]
+    reasons = [gpu.unavailable.get("processes") for gpu in frame.snapshot.gpus]
+    if reasons and all(reasons):
+        return f"processes n/a: {reasons[0]}"
+    return "no process holds a GPU context"
 
 
 def selected_process(frame: Frame, view: View) -> ProcessSample | None:

@@ -9,10 +9,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from gputop.model.quantity import count
 from gputop.model.snapshot import (
     GAP_INTERVALS,
     UNKNOWN_PROCESS,
     Event,
+    GpuSample,
     GpuStatic,
     Machine,
     ProcessStatic,
@@ -25,6 +27,17 @@ _MOST_EVENTS = 256
 _MOST_PROCESSES = 5120
 _UNNAMED = MachineLine(VERSION).hostname
 _FRAME = b'{"k":"frame"'
+
+
+_PROCESSES = b'"processes"'
+NO_PROCESSES = "the recording says nothing of processes"
+
+
+def _completed(gpu: GpuSample, static: GpuStatic, *, has_processes: bool) -> GpuSample:
+    """A GPU with its facts, and with the reason where its frame does not speak of processes."""
+    if has_processes:
+        return replace(gpu, static=static)
+    return replace(gpu, static=static, unavailable={**gpu.unavailable, "processes": NO_PROCESSES})
 
 
 class RecordingFilter(Protocol):
@@ -64,6 +77,8 @@ class LineDecoder:
         """Dropped lines."""
         self.reason = ""
         """The fault of the first dropped line or member."""
+        self._latest_reason = ""
+        """The fault of the first one since the last frame."""
         self.trailing: list[Event] = []
         """Measured events since the last frame; they belong to the next."""
         self.run: RunFacts | None = None
@@ -82,6 +97,8 @@ class LineDecoder:
 
     def note_damage(self, reason: str) -> None:
         """Note lost data, so that the next frame carries a gap."""
+        if not self._has_damage:
+            self._latest_reason = reason
         self._has_damage = True
         self.reason = self.reason or reason
 
@@ -90,7 +107,7 @@ class LineDecoder:
         try:
             value = decode_line(line)
             if isinstance(value, Snapshot):
-                return self._frame(value)
+                return self._frame(value, has_processes=_PROCESSES in line)
         except OtherFormat as error:
             if self._refuses_formats:
                 raise
@@ -158,10 +175,10 @@ class LineDecoder:
             text = event.text if self._filter is None else self._filter.text(event.text)
             self.trailing.append(replace(event, text=text))
 
-    def _frame(self, frame: Snapshot) -> Snapshot:
+    def _frame(self, frame: Snapshot, *, has_processes: bool) -> Snapshot:
         """Complete a frame with facts from earlier lines.
 
-        Raises Damage.
+        Without ``has_processes`` the frame says nothing of processes, not that there are none. Raises Damage.
         """
         if self._head is None:
             raise Damage("a frame before any machine line")
@@ -176,7 +193,7 @@ class LineDecoder:
             frame,
             machine=self._machine,
             gpus=tuple(
-                replace(gpu, static=static)
+                _completed(gpu, static, has_processes=has_processes)
                 for gpu, static in zip(frame.gpus, self._gpus, strict=False)
             ),
             processes=tuple(
@@ -201,7 +218,9 @@ class LineDecoder:
         """
         if not self._has_damage:
             return ()
-        return (Event(t, "gap", "the recording is damaged after this", is_damage=True),)
+        why = self._latest_reason
+        text = f"the recording is damaged after this: {why if self._filter is None else self._filter.text(why)}"
+        return (Event(t, "gap", text, is_damage=True),)
 
     def _gap(self, t: float, interval_s: float) -> Event | None:
         """Return the gap since the last frame, if any.
@@ -209,7 +228,8 @@ class LineDecoder:
         ``t`` is the time of the new frame.
         """
         last = self._last_t
-        lost = f": {self._lost_frames} frames are lost" if self._lost_frames else ""
+        are = "is" if self._lost_frames == 1 else "are"
+        lost = f": {count(self._lost_frames, 'frame')} {are} lost" if self._lost_frames else ""
         if last is None:
             text = f"the recording is damaged before this{lost}"
             return Event(t, "gap", text, is_damage=True) if self._has_damage else None

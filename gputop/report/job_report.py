@@ -20,7 +20,7 @@ from gputop.diagnosis.time_ledger import measured_span
 from gputop.diagnosis.worth import NOTHING, Worth
 from gputop.model.cards import card_shares
 from gputop.model.durations import length
-from gputop.model.quantity import which_gpus
+from gputop.model.quantity import count, which_gpus
 from gputop.model.snapshot import SIMULATED, Event, Snapshot
 from gputop.model.step_pace import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, stepping_on
@@ -167,7 +167,7 @@ class JobReport(Struct, frozen=True):
         if not self.gpus or self.time.judged_s > 0.0 or self.frames >= 3 * LEAST_SAMPLES:
             return ""
         return (
-            f"too short to judge: {self.frames} samples in {length(self.duration_s)}; record a "
+            f"too short to judge: {count(self.frames, 'sample')} in {length(self.duration_s)}; record a "
             "minute of its work"
         )
 

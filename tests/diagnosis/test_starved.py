@@ -145,7 +145,7 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (40.0, [train(main=1.0), *workers(4, 1.0, **ON_DISK)], {"swap_used_bytes": 9e9, "psi_mem_pct": 40.0},
          {"verdict": "starved_unattributed", "has": "swap"}),
         (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on=None, unavailable={"waiting_on": "denied"})], {},
-         {"verdict": "starved_unattributed", "says": "needs root"}),
+         {"verdict": "starved_unattributed", "says": "no proof by the loaders' waits: denied"}),
     ],
     "who is a loader": [
         (40.0, [train(main=2.0), *workers(4, 95.0, gpu=None)], {}, "dataloader_cpu"),
@@ -400,6 +400,22 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         (20.0, [job(), *feeders({"run": 99.0}, {"run": 98.0}, {"disk": 80.0, "run": 3.0})], {},
          {"says": "2 of 3 workers are busy"}),
     ],
+    "one worker is one in every sentence": [
+        (20.0, [main_of(run=95.0), *feeders({"run": 30.0})], {},
+         because("main_process", "cpu", "1 worker is busy 30 %", never="1 workers")),
+        (20.0, [main_of(run=95.0), *feeders(*[{"run": 30.0}] * 2)], {}, {"says": "2 workers are busy 30 %"}),
+        (20.0, [main_of(run=30.0, other=70.0), *feeders({"run": 20.0})], {},
+         because("starved_unattributed", "unknown", "1 worker is busy 20 %")),
+    ],
+    "a worker whose waits nobody measured is believed the less the less it is seen": [
+        (19.0, [train(main=main, **more), *[replace(w, feed=FeedTime()) for w in workers(1, run)]], {},
+         {"verdict": "dataloader_cpu", "confidence": confidence, "says": says, "never": "nothing that can be seen"})
+        for run in (65.0, 100.0) for main, more, confidence, says in (
+            (2.0, {}, "high", "main thread: run 2 %, waits not measured"),
+            (30.0, {}, "low", ("main thread: run 30 %, waits not measured", "waits for was not read")),
+            (0.0, {"main_run_pct": None, "main_wait_pct": None}, "low", "main thread: not measured"),
+        )
+    ],
     "no option of the DataLoader is advised for what is no DataLoader": [
         (20.0, [job(), *kind(feeders({state: 98.0}), "python", why)] if why else [job(feed=shares(**{state: 98.0}))],
          {}, {"verdict": "dataloader_cpu" if state == "run" else "dataloader_io", "never": NEVER_OF_A_DATALOADER})
@@ -415,7 +431,9 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
          {"says": "ffmpeg (eve) 8.1 cores, all programs outside the GPU jobs 20.0 cores"}),
         (20.0, [job(), *QUEUED], {"outsiders": SMALL, "cpu_outsiders_pct": 2000.0},
          {"says": ("taken by all programs outside the GPU jobs 20.0 cores", "free cores")}),
-        (20.0, [job(cpu_pct=2900.0), *QUEUED], {"cpu_count": 32.0}, {"says": "the job's own threads"}),
+        (20.0, [job(cpu_pct=2900.0), *QUEUED], {"cpu_count": 32.0}, {"says": "the job's own threads: 29 of 32"}),
+        (20.0, [job(cpu_pct=14.0), *[replace(w, cpu_pct=0.0) for w in QUEUED]], {"cpu_count": 0.15},
+         {"says": "the job's own threads: 0.14 of 0.15"}),
         (20.0, [job(), *QUEUED], PRESSED, {"has": "core_shortage"}),
         (20.0, [job(), *[replace(w, throttled_pct=40.0) for w in QUEUED]], PRESSED,
          {"has": "cpu_limit", "lacks": "core_shortage"}),

@@ -90,7 +90,7 @@ def test_what_the_data_cannot_show_is_said_beside_it(
     Path(path).write_bytes(whole[: whole.index(b"\0\0\xff\xff", len(whole) // 2) + 100])
     assert main(["dump", path]) == 0
     assert (
-        "1 gap in the recording, the last: the recording is damaged after this"
+        "1 gap in the recording, the last: the recording is damaged after this: "
         in capsys.readouterr().err
     )
 

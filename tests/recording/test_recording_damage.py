@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording, read_snapshots
@@ -97,7 +99,10 @@ def test_of_a_file_whose_only_member_is_damaged_the_frames_before_are_read(
     path.write_bytes(data)
     found = list(read_snapshots(str(path)))
     assert [s.t for s in found] == [T0 + k for k in range(len(found))] and 15 < len(found) < 50
-    assert found[-1].events[-1].text == "the recording is damaged after this"
+    text = found[-1].events[-1].text
+    words, _, reason = text.partition(": ")
+    assert words == "the recording is damaged after this"
+    assert reason.startswith(("a damaged member", "not a line of a recording: "))
 
 
 @pytest.mark.parametrize(
@@ -305,3 +310,30 @@ def test_every_acknowledged_frame_survives_a_kill_at_any_moment(tmp_path: Path) 
         found = times(path)
         assert found == list(range(len(found)))
         assert len(found) > last
+
+
+def judged_recording(path: Path) -> GpuDiagnosis:
+    """The last diagnosis of a recording's first GPU."""
+    diagnoser = Diagnoser()
+    *_, last = [diagnoser.observe(snapshot) for snapshot in read_snapshots(str(path))]
+    return last[0]
+
+
+@pytest.mark.parametrize(
+    ("has_key", "says"), [(True, "no process"), (False, "processes n/a: the recording")]
+)
+def test_frames_that_say_nothing_of_processes_do_not_say_that_there_are_none(
+    tmp_path: Path, has_key: bool, says: str
+) -> None:
+    processes = ',"processes":[]' if has_key else ""
+    head = '{"k":"machine","version":2,"gpus":[{"index":0,"uuid":"A","name":"x"}]}\n'
+    path = tmp_path / "foreign.gputop.jsonl"
+    for util, words in (
+        (0.0, f"util 0 % for 60 s, {says}"),
+        (60.0, says if has_key is False else "no process visible"),
+    ):
+        gpus = f'"gpus":[{{"util_pct":{util},"power_w":70.0}}]'
+        rows = [f'{{"k":"frame","t":{T0 + second},{gpus}{processes}}}\n' for second in range(60)]
+        path.write_text(head + "".join(rows))
+        d = judged_recording(path)
+        assert words in " | ".join((*d.evidence, *d.notes)), d

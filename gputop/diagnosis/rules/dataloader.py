@@ -21,6 +21,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     compiles,
     computes_unread,
     cores_note,
+    has_read_waits,
     kind_of,
     main_cause,
     main_leads,
@@ -81,7 +82,9 @@ def _tell_cpu(s: Signals) -> RuleResult:
         notes = (*notes, "the main thread was not measured")
     # A main thread that hardly runs waits, whatever for.
     is_asleep = works(s) and s.host.mean.main is not None and s.host.mean.main < MAIN_ASLEEP
-    if computes_unread(s) and not is_asleep:
+    is_read = has_read_waits(s) or f.feeder_kind == "threads"
+    if not is_read and not is_asleep:
+        # However much they run: nobody has seen that the main thread waits for them.
         confidence, notes = "low", (*notes, "what the main thread waits for was not read")
     elif s.host.mean.main is None:
         pass
@@ -185,7 +188,7 @@ def _tell_io(s: Signals) -> RuleResult:
             "high" if f.resolved_by != BY_NAME and s.host.named & {"disk", "any_disk"} else "medium"
         )
         doing = f"{verb} for the disk ({share(f.busiest.disk)})"
-        if s.host.io_known and s.host.mean.read:
+        if s.host.why_no_reads is None and s.host.mean.read:
             doing += f", reading {rate(s.host.mean.read)}"
     elif works(s):
         cause = "pipe" if f.resolved_by == "pipe" else main_cause(s, f)
@@ -210,11 +213,9 @@ def _tell_io(s: Signals) -> RuleResult:
         doing += f", receiving {rate(f.rx_bytes_per_s)}"
     if f.busiest.cpu >= SECOND:
         doing += f", busy {share(f.busiest.cpu)}"
-    notes = (
-        ()
-        if s.host.io_known
-        else ("disk evidence needs root: read rates of this process are denied",)
-    )
+    notes: tuple[str, ...] = ()
+    if s.host.why_no_reads is not None:
+        notes = (f"no proof by bytes read: {s.host.why_no_reads}",)
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     return RuleResult(

@@ -13,7 +13,7 @@ from gputop.diagnosis.signals import HostSide, Signals
 from gputop.diagnosis.window import WINDOW_S
 from gputop.diagnosis.workers import BY_NAME, LEAST_TOLD
 from gputop.model.feeders import OTHER_RANKS, Cause, Feeders, FeederShares, Outsider
-from gputop.model.quantity import share
+from gputop.model.quantity import count, share
 
 FOR_BATCH = 0.6
 """Share of the idle time that the main thread may spend waiting for a batch: a lock, a queue or a pipe [judged]."""
@@ -321,6 +321,12 @@ def workers_words(f: Feeders) -> str:
     return f"{f.active} of {f.count} {kind_of(f)}{alone}"
 
 
+def loaders_words(s: Signals) -> str:
+    """``1 worker is busy 97 %``, ``8 workers are busy 97 %``."""
+    are = "is" if s.host.loaders == 1 else "are"
+    return f"{count(s.host.loaders, 'worker')} {are} busy {share(s.host.mean.workers)}"
+
+
 def active_workers(f: Feeders) -> int:
     """Number of workers that ``workers_words`` names."""
     return f.count if f.feeder_kind == "threads" else f.active
@@ -333,14 +339,23 @@ def feeder_words(shares: FeederShares) -> str:
     return ", ".join(f"{name} {share(x)}" for x, name in largest) or IDLE
 
 
+UNMEASURED = "not measured"
+"""Said of what nobody has looked at, as in recordings of other programs."""
+
+
 def main_words(s: Signals) -> str:
     """The two largest classes of the main thread: ``lock 96 %, run 3 %``."""
-    waits = s.host.waits
-    parts = [(s.host.mean.main or 0.0, "run")]
+    waits, run = s.host.waits, s.host.mean.main
+    parts = [(run or 0.0, "run")]
     if waits is not None:
         parts += [(getattr(waits, name), word) for name, word in _WAIT_WORDS.items()]
     largest = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
-    return ", ".join(f"{name} {share(x)}" for x, name in largest) or "nothing that can be seen"
+    words = ", ".join(f"{name} {share(x)}" for x, name in largest)
+    if has_read_waits(s):
+        return words or "nothing that can be seen"
+    if run is None:
+        return words or UNMEASURED
+    return f"{words or f'run {share(run)}'}, waits {UNMEASURED}"
 
 
 _VIA_WORDS = {"pipe": "a pipe", "socket": "a socket", "child": "their end", "thread": "a lock"}
@@ -351,7 +366,8 @@ def both_words(s: Signals) -> str:
     f = s.host.feeders
     by = None if f is None else _VIA_WORDS.get(f.via or "")
     words = main_words(s)
-    main = "main thread" if words.startswith("run ") else "main thread waits"
+    is_plain = words.startswith("run ") or words == UNMEASURED
+    main = "main thread" if is_plain else "main thread waits"
     line = (
         f"{main}{'' if f is None or by is None else f' for {f.count} {kind_of(f)} ({by})'}: {words}"
     )
@@ -426,7 +442,7 @@ def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
         return (f"the cores are taken by {others}",)
     if s.host.mean.tree is not None and s.host.cores and s.host.mean.tree >= 0.6 * s.host.cores:
         return (
-            f"the cores are taken by the job's own threads: {s.host.mean.tree:.1f} of {s.host.cores:.0f}",
+            f"the cores are taken by the job's own threads: {s.host.mean.tree:.2g} of {s.host.cores:.3g}",
         )
     return ()
 

@@ -19,7 +19,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 from gputop.diagnosis.rules.gates import BUSY_CORES, HELD_BYTES, is_cpu_phase
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.sample_facts import LOUD_UTIL
+from gputop.diagnosis.sample_facts import LOUD_UTIL, why_no_processes
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.diagnosis.window import WINDOW_S
@@ -119,6 +119,12 @@ def _quiet_words(s: Signals, for_s: float) -> str:
     return words
 
 
+def no_process_words(s: Signals) -> str:
+    """``no process``, or why it is not known whether there is one."""
+    why = why_no_processes(s.gpu)
+    return "no process" if why is None else f"processes n/a: {why}"
+
+
 def _held(s: Signals) -> float:
     """Device memory of the GPU's processes.
 
@@ -175,7 +181,7 @@ def _tell_idle(s: Signals) -> RuleResult:
             f"{memory(s.gpu.mem_used_bytes or 0.0)} in use by processes that are not visible here",
         )
     why, cause = why_idle(s)
-    holder = f"{memory(held_bytes)} held" if held_bytes else "no process"
+    holder = f"{memory(held_bytes)} held" if held_bytes else no_process_words(s)
     line = f"{_quiet_words(s, for_s)}, {holder}"
     title = HOLDING if held_bytes >= HELD_BYTES else None
     return RuleResult(

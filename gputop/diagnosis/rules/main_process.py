@@ -12,6 +12,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     both_words,
     compiles,
     cores_note,
+    loaders_words,
     main_alone,
     main_runs,
     own_wait,
@@ -74,11 +75,7 @@ def _tell_main(s: Signals) -> RuleResult:
         line += f" is busy {share(host.mean.main)} of the time and waits for nobody"
     else:
         line += f" is busy at least {share(host.attribution.main_run)} of the idle time"
-    line += (
-        f", {host.loaders} workers are busy {share(host.mean.workers)}"
-        if host.loaders
-        else ", without workers"
-    )
+    line += f", {loaders_words(s)}" if host.loaders else ", without workers"
     line += idle
     if compiles(s):
         notes = (f"compilers run {share(host.mean.compiling)} of the time",)

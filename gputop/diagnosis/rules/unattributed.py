@@ -13,6 +13,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     front_computes,
     halted_words,
     kind_of,
+    loaders_words,
     restarts,
     waits_for_batch,
     waits_for_ranks,
@@ -20,7 +21,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.sample_facts import NOT_MEASURED
+from gputop.diagnosis.sample_facts import NOT_MEASURED, why_no_processes
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE
 from gputop.model.durations import duration
@@ -50,10 +51,9 @@ def _tell_dark(s: Signals) -> RuleResult:
         return RuleResult(
             words, *NOTHING, confidence="high", title="idle", state="idle", short="idle"
         )
-    line = (
-        f"the GPU is idle {s.idle:.0f} % of the time (util {pct(s.util_pct)}); no process is "
-        "visible on it"
-    )
+    why = why_no_processes(s.gpu)
+    seen = "no process is visible on it" if why is None else f"processes n/a: {why}"
+    line = f"the GPU is idle {s.idle:.0f} % of the time (util {pct(s.util_pct)}); {seen}"
     title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
         (line,),
@@ -77,11 +77,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     words = remedy(f"unseen {cause}", s, f)
     line = f"the GPU is idle {s.idle:.0f} % of the time"
-    workers = (
-        f", {s.host.loaders} workers are busy {share(s.host.mean.workers)}"
-        if s.host.loaders
-        else ""
-    )
+    workers = f", {loaders_words(s)}" if s.host.loaders else ""
     if not s.host.is_measured:
         is_visible = bool(workers) or s.host.reason == NOT_MEASURED
         line += f", {NOT_MEASURED if is_visible else UNSEEN}{workers}"

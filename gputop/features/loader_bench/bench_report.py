@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from gputop.model.durations import seconds
-from gputop.model.quantity import NOT_MEASURED, memory
+from gputop.model.quantity import NOT_MEASURED, count, memory
 from gputop.output.document import (
     Bar,
     Block,
@@ -164,9 +164,7 @@ def loader_document(report: LoaderReport) -> Document:
         blocks.append(
             Code((f"→ DataLoader(dataset, batch_size={report.batch_size}, {arguments})",))
         )
-    took = (
-        f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}"
-    )
+    took = f"confidence {report.confidence}; {count(report.room.cores, 'core')}; took {seconds(report.seconds)}"
     return Document(report.conclusion, (*blocks, Notes(report.notes), Paragraph(took)))
 
 

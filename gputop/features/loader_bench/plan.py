@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gputop.diagnosis.thresholds import NOTICED_WAIT
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting, Room, Shares
+from gputop.model.quantity import count
 
 MAX_WORKERS = 32
 PREFETCH = 2
@@ -130,7 +131,7 @@ def limit_of(best: BenchRow | None, room: Room, need_ms: float | None = None) ->
         )
     if shares.run + shares.queued >= MOSTLY:
         return (
-            f"{_activity(shares)}: CPU-bound: more workers help up to {room.cores} cores, then "
+            f"{_activity(shares)}: CPU-bound: more workers help up to {count(room.cores, 'core')}, then "
             "cheaper transforms"
         )
     if shares.disk >= max(shares.network, 0.2):

@@ -14,7 +14,7 @@ from gputop.features.memory_snapshot.memory_analysis import (
     OutOfMemory,
 )
 from gputop.features.memory_snapshot.stacks import Category
-from gputop.model.quantity import memory_size
+from gputop.model.quantity import count, memory_size
 
 EXPANDABLE = (
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before the program's first allocation"
@@ -117,7 +117,7 @@ def _failure(oom: OutOfMemory, report: MemoryReport) -> MemoryFinding:
         remedy = SMALLER[_largest(oom)]
     largest = max(oom.alive, key=lambda row: row.bytes, default=None)
     if largest is not None:
-        held = f"{memory_size(largest.bytes)} in {largest.allocations} allocations"
+        held = f"{memory_size(largest.bytes)} in {count(largest.allocations, 'allocation')}"
         lines.append(f"most was held by {largest.place}: {held}")
     where = f" at {oom.place}" if report.stacks else ""
     head = (

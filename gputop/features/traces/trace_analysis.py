@@ -186,8 +186,8 @@ def _without_work(trace: Trace) -> str:
         return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
     if trace.dropped_events:
         return (
-            f"no kernel that can be read: {trace.dropped_events} events have no times, or end "
-            "before they start"
+            f"no kernel that can be read: {count(trace.dropped_events, 'event')} without a time, or with an end "
+            "before the start"
         )
     if len(trace.calls):
         return (

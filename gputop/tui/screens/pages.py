@@ -11,7 +11,9 @@ from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import FAR, Key
 from gputop.paint.line import Line, Row, text_row
 from gputop.paint.process_groups import NO_JOB, UNKNOWN, Grouping, groups, summary_head, summary_row
+from gputop.paint.process_table import nothing_words
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
+from gputop.paint.view import View
 from gputop.tui.main_screen import MainScreen
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
@@ -127,7 +129,7 @@ class UsersScreen(ListScreen, keys="users"):
         title = f" GPU use by {self._by}: {len(user_groups)}"
         rows = [text_row(title, width, "title"), summary_head(self._by, width)]
         if not user_groups:
-            rows.append(text_row("  no process holds a GPU context", width, "dim"))
+            rows.append(text_row(f"  {nothing_words(frame, View())}", width, "dim"))
         return rows + [
             summary_row(group, width, selected=i == self.cursor)
             for i, group in enumerate(user_groups)
