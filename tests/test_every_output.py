@@ -26,11 +26,11 @@ from gputop.cli import main
 from gputop.commands.registry import COMMANDS_AND_PARTS
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.evaluator import firing
-from gputop.features.fleet.fleet_frame import fleet_frame
-from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView, Panel, rows_of
-from gputop.features.fleet.redacted_fleet import RedactedFleet
-from gputop.features.fleet.simulated_fleet import STARTED
+from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.read.redacted_fleet import RedactedFleet
+from gputop.features.fleet.read.simulated_fleet import STARTED
+from gputop.features.fleet.show.fleet_screen import fleet_screen
+from gputop.features.fleet.show.fleet_view import FleetView, Panel, rows_of
 from gputop.mcp.answers import labelled
 from gputop.model.clean_text import clean_text
 from gputop.model.redaction import Redactor

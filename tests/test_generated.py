@@ -10,7 +10,7 @@ import pytest
 
 from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import STATE_WORDS
-from gputop.features.fleet.gpu_state import WORDS as FLEET_WORDS
+from gputop.features.fleet.judge.gpu_state import WORDS as FLEET_WORDS
 from gputop.model import metrics
 from gputop.model.derived import NOT_THROTTLING, WORDS, throttle_words
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource

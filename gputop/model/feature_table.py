@@ -41,9 +41,9 @@ FEATURE_COMMANDS: Mapping[str, Command] = {
                      "features.fleet.fleet_command"),
     "fleet demo": Command("The fleet", "a simulated fleet, on any machine", "features.fleet.demo_command"),
     "fleet deploy": Command("The fleet", "rules, dashboards, manifests and units, as files",
-                            "features.fleet.deploy_command"),
+                            "features.fleet.deploy.deploy_command"),
     "fleet queries": Command("The fleet", "the questions behind the dashboards, as PromQL",
-                             "features.fleet.queries_command"),
+                             "features.fleet.deploy.queries_command"),
     "loader": Command("A job", "how many loader workers a job needs, measured on its dataset",
                       "features.loader_bench.loader_command"),
     "memory": Command("Evidence", "what holds a GPU's memory, from PyTorch's snapshot",
@@ -55,7 +55,7 @@ FEATURE_COMMANDS: Mapping[str, Command] = {
                      "features.traces.trace_command"),
 }
 # fmt: on
-KEY_TABLES = {"In `gputop fleet`: ": "features.fleet.fleet_view:FLEET_KEYS"}
+KEY_TABLES = {"In `gputop fleet`: ": "features.fleet.show.fleet_view:FLEET_KEYS"}
 """Tables of keys by the prefix for the titles of their sections."""
 PICTURES = {
     "fleet": Picture(

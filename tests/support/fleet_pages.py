@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import GpuReading
-from gputop.features.fleet.gpu_state import lost_hours
-from gputop.features.fleet.simulated_fleet import LATE_S, SimulatedFleet
+from gputop.features.fleet.judge.gpu_state import lost_hours
+from gputop.features.fleet.read.simulated_fleet import LATE_S, SimulatedFleet
 
 KEYS = ("util_pct", "sm_active_pct", "tensor_active_pct", "power_w", "mem_used_bytes")
 LOST_S = 420.0

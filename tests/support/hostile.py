@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_reading import GpuReading, JobName
-from gputop.features.fleet.simulated_fleet import SimulatedFleet
+from gputop.features.fleet.read.simulated_fleet import SimulatedFleet
 from gputop.model.clean_text import clean_text
 from gputop.model.feeders import Outsider
 from gputop.model.sm import SmLack

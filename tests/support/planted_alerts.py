@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gputop.features.fleet.deploy.rules import alerts
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import SIGNALS, Names, base_factor, selector
-from gputop.features.fleet.rules import alerts
 
 LEAD_MIN = 12
 """Minutes that a unit test runs beyond an alert's ``for``: longer than the ten in which an Xid is new."""

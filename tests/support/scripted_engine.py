@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 
 from msgspec import Raw
 
-from gputop.features.fleet.engine import Answer as PromAnswer
-from gputop.features.fleet.engine import PromQuery, SeriesRow
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.read.engine import Answer as PromAnswer
+from gputop.features.fleet.read.engine import PromQuery, SeriesRow
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
 from tests.support.answering import answering
 
 JSON = {"Content-Type": "application/json"}

@@ -14,7 +14,7 @@ import pytest
 from gputop.commands.config import problems
 from gputop.config import ConfigError
 from gputop.features.export.scrape_server import context
-from gputop.features.fleet.address import address_of
+from gputop.features.fleet.read.address import address_of
 from gputop.features.traces.trace_ranks import read_trace
 from gputop.model.source import UsageError
 from gputop.recording.file_lines import open_recording

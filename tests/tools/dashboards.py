@@ -17,8 +17,8 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
-from gputop.features.fleet.questions import MODES, QUESTIONS, FleetQuestion, Mode
-from gputop.features.fleet.rules import SUMS
+from gputop.features.fleet.deploy.questions import MODES, QUESTIONS, FleetQuestion, Mode
+from gputop.features.fleet.deploy.rules import SUMS
 
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
 UNITS = {

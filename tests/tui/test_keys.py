@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gputop.config import Settings
-from gputop.features.fleet.fleet_app import HANDLERS
-from gputop.features.fleet.fleet_view import FLEET_KEYS
+from gputop.features.fleet.show.fleet_app import HANDLERS
+from gputop.features.fleet.show.fleet_view import FLEET_KEYS
 from gputop.paint.glyphs import ASCII, COLOUR, keys_shown
 from gputop.paint.help_rows import key_rows
 from gputop.paint.keys import KEYS, REPLAY_KEYS

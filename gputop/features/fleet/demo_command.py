@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not 1 <= args.hosts <= MOST_HOSTS:
         raise UsageError(f"--hosts must be from 1 to {MOST_HOSTS}, not {args.hosts}")
     from gputop.features.fleet.fleet_run import frame_once, redacted, show, write_data
-    from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+    from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
 
     ahead_s = STARTED - time.monotonic()
     simulated = SimulatedFleet(args.hosts, seed=args.seed, clock=lambda: ahead_s + time.monotonic())

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from gputop.commands.screen import end, screen_terminal
 from gputop.commands.shared_options import redactor_of
 from gputop.config import Settings
-from gputop.features.fleet.address import address_of, checked_select, cluster_of
-from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetSource, with_hour
-from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView, rows_of
-from gputop.features.fleet.redacted_fleet import RedactedFleet
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.read.address import address_of, checked_select, cluster_of
+from gputop.features.fleet.read.redacted_fleet import RedactedFleet
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_json
+from gputop.features.fleet.show.fleet_screen import fleet_screen
+from gputop.features.fleet.show.fleet_view import FleetView, rows_of
+from gputop.features.fleet.show.watch_thread import FleetWatch
 from gputop.model.fleet_settings import hosts_of, texts_of
 from gputop.model.source import SourceError, UsageError
 from gputop.paint.glyphs import ASCII, COLOUR
@@ -61,15 +61,15 @@ def asked_fleet(
     name, table = named or ("", {})
     texts = texts_of(table)
     if hosts := words or hosts_of(table):
-        from gputop.features.fleet.direct_fleet import DirectFleet
-        from gputop.features.fleet.host_link import SshOptions
+        from gputop.features.fleet.read.direct_fleet import DirectFleet
+        from gputop.features.fleet.read.host_link import SshOptions
 
         options = SshOptions(
             os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", "")
         )
         return redacted(DirectFleet(hosts, options, source=name), settings)
-    from gputop.features.fleet.engine import Client
-    from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+    from gputop.features.fleet.read.engine import Client
+    from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
 
     cluster = texts if named is not None else None
     address = address_of(
@@ -150,7 +150,7 @@ def show(
         guard.mute()
         if terminal.is_guess:
             guard.ask_background()
-        from gputop.features.fleet.fleet_app import FleetApp
+        from gputop.features.fleet.show.fleet_app import FleetApp
 
         view = FleetView(
             glyphs=terminal.glyphs,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import Answer, Client, PromQuery, QueryError
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.simulated_fleet import LATE, STARTED, SimulatedFleet
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.engine import Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.read.simulated_fleet import LATE, STARTED, SimulatedFleet
 from gputop.paint.line import Row
 from tests.support.engines import backfill, imported, prometheus, victoria
 from tests.support.scripted_engine import ScriptedEngine

@@ -10,15 +10,15 @@ import pytest
 from gputop.cli import main
 from gputop.commands.config import assignment
 from gputop.config import ConfigError, Settings, load
-from gputop.features.fleet import queries
-from gputop.features.fleet.address import (
+from gputop.features.fleet.read import queries
+from gputop.features.fleet.read.address import (
     address_of,
     checked_select,
     cluster_of,
     expanded,
     is_ssh_host,
 )
-from gputop.features.fleet.last_hour import hour_questions
+from gputop.features.fleet.read.last_hour import hour_questions
 from gputop.model.fleet_settings import hosts_of
 from gputop.model.source import UsageError
 

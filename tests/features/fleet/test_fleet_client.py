@@ -21,8 +21,11 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import (
+from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.fleet_run import moment_of
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.engine import (
     MOST_AT_ONCE,
     MOST_SERIES,
     Answer,
@@ -31,15 +34,12 @@ from gputop.features.fleet.engine import (
     QueryError,
     labels_of,
 )
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError
-from gputop.features.fleet.fleet_run import moment_of
-from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.http_wire import proxy_of
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.features.fleet.read.http_wire import proxy_of
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.show.fleet_screen import fleet_screen
+from gputop.features.fleet.show.fleet_view import FleetView
+from gputop.features.fleet.show.watch_thread import FleetWatch
 from gputop.model.source import UsageError
 from tests.support.prom_servers import nobody_listens
 from tests.support.scripted_engine import JSON, ScriptedEngine, answers, is_discovery, names, vector
@@ -147,7 +147,7 @@ def test_values_without_end_are_refused(engine: ScriptedEngine) -> None:
 def test_more_gpus_than_can_be_asked_for_one_by_one_are_refused_with_what_helps(
     engine: ScriptedEngine, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.features.fleet.gpu_inventory.MOST_GPUS", 15)
+    monkeypatch.setattr("gputop.features.fleet.read.gpu_inventory.MOST_GPUS", 15)
     engine.answer = answers(SimulatedFleet(2))
     with pytest.raises(FleetError, match="more than 15 GPUs one by one: narrow them by --select"):
         asked(engine.url).ask()

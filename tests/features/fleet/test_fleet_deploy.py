@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.deploy_command import files
+from gputop.features.fleet.deploy.deploy_command import files
+from gputop.features.fleet.deploy.questions import QUESTIONS
 from gputop.features.fleet.promql import ALL_NAMES, Names
-from gputop.features.fleet.questions import QUESTIONS
 from gputop.model.prometheus_names import gpu_series
 
 WANTED = {

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import Answer, Client, PromQuery
-from gputop.features.fleet.fleet_frame import fleet_frame
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.engine import Answer, Client, PromQuery
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
 from tests.features.fleet.conftest import engine_with, planted
 from tests.support.engines import missing
 from tests.support.fleet_pages import past

@@ -11,9 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.features.fleet.decode_values import fact_labels, series_facts
-from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -26,11 +23,20 @@ from gputop.features.fleet.fleet_reading import (
     Lost,
     with_hour,
 )
-from gputop.features.fleet.gpu_state import state_of
-from gputop.features.fleet.queries import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
-from gputop.features.fleet.recorded_hosts import RecordedHosts
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.straggler import stragglers
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame, worst_first
+from gputop.features.fleet.judge.gpu_state import state_of
+from gputop.features.fleet.judge.straggler import stragglers
+from gputop.features.fleet.read.decode_values import fact_labels, series_facts
+from gputop.features.fleet.read.queries import (
+    DIALECT_LABEL,
+    STEP,
+    STEP_WAIT,
+    FleetSchema,
+    node_facts,
+)
+from gputop.features.fleet.read.recorded_hosts import RecordedHosts
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_data
 from tests.features.fleet.conftest import planted
 
 GIB = 2.0**30

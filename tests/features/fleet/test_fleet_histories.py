@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import Answer, Client, PromQuery, labels_of
-from gputop.features.fleet.fleet_data import fleet_data
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.deploy.questions import QUESTIONS
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.promql import rule_scope
-from gputop.features.fleet.questions import QUESTIONS
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.engine import Answer, Client, PromQuery, labels_of
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.show.fleet_data import fleet_data
 from tests.features.fleet.conftest import counted, failing_at_times
 from tests.support.engines import backfill, missing, prometheus
 

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.direct_fleet import DirectFleet
-from gputop.features.fleet.fleet_app import open_row
-from gputop.features.fleet.fleet_data import fleet_data, fleet_json
-from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
-from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.host_link import HostLink, SshOptions, ssh_words
-from gputop.features.fleet.redacted_fleet import RedactedFleet
-from gputop.features.fleet.scraped_host import MOST_GPUS, ScrapedHost
+from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.read.direct_fleet import DirectFleet
+from gputop.features.fleet.read.host_link import HostLink, SshOptions, ssh_words
+from gputop.features.fleet.read.redacted_fleet import RedactedFleet
+from gputop.features.fleet.read.scraped_host import MOST_GPUS, ScrapedHost
+from gputop.features.fleet.show.fleet_app import open_row
+from gputop.features.fleet.show.fleet_data import fleet_data, fleet_json
+from gputop.features.fleet.show.fleet_screen import fleet_screen
+from gputop.features.fleet.show.fleet_view import FleetView
 from gputop.model.redaction import Redactor
 from tests.features.fleet.conftest import text_of
 from tests.support.scripted_engine import engine as scripted
@@ -471,8 +471,8 @@ def test_nothing_is_left_on_a_host_whatever_becomes_of_gputop(
 ) -> None:
     code = f"""
 import time
-from gputop.features.fleet.host_link import SshOptions
-from gputop.features.fleet.direct_fleet import DirectFleet
+from gputop.features.fleet.read.host_link import SshOptions
+from gputop.features.fleet.read.direct_fleet import DirectFleet
 fleet = DirectFleet(("h1", "h2"), SshOptions({str(config)!r}))
 while not all(link.pages for link in fleet._links):
     time.sleep(0.1)

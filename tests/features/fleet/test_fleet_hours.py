@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import Answer, Client, PromQuery, labels_of
-from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.deploy.questions import QUESTIONS
 from gputop.features.fleet.fleet_reading import LastHour
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.judge.state_rules import HOST_ADDRESS, HOST_LOST
 from gputop.features.fleet.promql import rule_scope
-from gputop.features.fleet.questions import QUESTIONS
-from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_LOST
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.engine import Answer, Client, PromQuery, labels_of
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
 from tests.features.fleet.conftest import engine_with
 from tests.features.fleet.test_fleet_histories import (
     END,

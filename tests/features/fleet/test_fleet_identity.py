@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.decode_labels import discovered
-from gputop.features.fleet.engine import Client
-from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, JobName
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.queries import DIALECT_LABEL, GONE, FleetSchema
-from gputop.features.fleet.straggler import stragglers
+from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.judge.straggler import stragglers
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.decode_labels import discovered
+from gputop.features.fleet.read.engine import Client
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.read.queries import DIALECT_LABEL, GONE, FleetSchema
 from gputop.model.cards import mig_share
 from tests.features.fleet.test_fleet_histories import END
 from tests.support.scripted_engine import engine as scripted

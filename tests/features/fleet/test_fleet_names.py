@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.features.fleet.decode_labels import owner_of
 from gputop.features.fleet.exporter_names import (
     DETAIL_KEYS,
     DIALECTS,
@@ -14,8 +13,9 @@ from gputop.features.fleet.exporter_names import (
     host_of,
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, merged, with_schedulers
-from gputop.features.fleet.gpu_inventory import scrape_seconds
 from gputop.features.fleet.promql import SIGNALS, Scope
+from gputop.features.fleet.read.decode_labels import owner_of
+from gputop.features.fleet.read.gpu_inventory import scrape_seconds
 from gputop.model.metrics import GPU_METRICS
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from gputop.diagnosis.types import STATES
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.engine import Answer, Client, PromQuery, labels_of
-from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.deploy.rules import recorded
 from gputop.features.fleet.fleet_reading import GpuState
-from gputop.features.fleet.gpu_state import GPU_STATES
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.judge.gpu_state import GPU_STATES
+from gputop.features.fleet.judge.state_rules import CODES, STATE, state_of
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
-from gputop.features.fleet.rules import recorded
-from gputop.features.fleet.state_rules import CODES, STATE, state_of
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.engine import Answer, Client, PromQuery, labels_of
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
 from tests.features.fleet.test_fleet_histories import END
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.planted_alerts import gpu_labels, signal_series

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.gpu_state import FLEET_NOT_WORK
+from gputop.features.fleet.deploy.questions import MODES, QUESTIONS
+from gputop.features.fleet.deploy.rules import alerts, rules_yaml
+from gputop.features.fleet.judge.gpu_state import FLEET_NOT_WORK
+from gputop.features.fleet.judge.state_rules import CODES, IN_STATE
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
-from gputop.features.fleet.questions import MODES, QUESTIONS
-from gputop.features.fleet.rules import alerts, rules_yaml
-from gputop.features.fleet.state_rules import CODES, IN_STATE
 from gputop.model.prometheus_names import gpu_series
 from tests.support.planted_alerts import PLANTED, planted_series, unit_tests_yaml
 

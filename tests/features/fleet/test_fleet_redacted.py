@@ -8,8 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import (
     FiringAlert,
     FleetError,
@@ -18,9 +16,11 @@ from gputop.features.fleet.fleet_reading import (
     JobName,
     RemovedHost,
 )
-from gputop.features.fleet.fleet_view import FleetView, selected_host
-from gputop.features.fleet.redacted_fleet import RedactedFleet
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.read.redacted_fleet import RedactedFleet
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_json
+from gputop.features.fleet.show.fleet_view import FleetView, selected_host
 from gputop.model.redaction import Redactor
 
 LABELS = {

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.features.fleet.fleet_app import FleetApp
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import Down, FleetError, FleetReading, LastHour
-from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
-from gputop.features.fleet.fleet_view import (
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.show.fleet_app import FleetApp
+from gputop.features.fleet.show.fleet_screen import fleet_screen, help_rows, summary
+from gputop.features.fleet.show.fleet_view import (
     FLEET_KEYS,
     FleetView,
     Panel,
@@ -26,8 +27,7 @@ from gputop.features.fleet.fleet_view import (
     selected_host,
     sorted_by,
 )
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.features.fleet.show.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.paint.cells import cells
 from gputop.paint.glyphs import ASCII, COLOUR, MONO

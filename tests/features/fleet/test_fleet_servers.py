@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
-from gputop.features.fleet.deploy_command import files
+from gputop.features.fleet.deploy.deploy_command import files
+from gputop.features.fleet.deploy.questions import QUESTIONS
+from gputop.features.fleet.deploy.rules import alerts, rules_yaml
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
-from gputop.features.fleet.questions import QUESTIONS
-from gputop.features.fleet.rules import alerts, rules_yaml
 from tests.nvml.stand_in import Scenario
 from tests.support.engines import free_port
 from tests.support.prom_servers import Engine, engines, nobody_listens

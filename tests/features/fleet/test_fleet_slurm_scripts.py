@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.features.fleet.deploy_command import files
+from gputop.features.fleet.deploy.deploy_command import files
 from tests.nvml.stand_in import Scenario
 from tests.support.slurm import Slurm, no_slurm, slurm
 

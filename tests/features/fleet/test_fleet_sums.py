@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.features.fleet import last_hour
-from gputop.features.fleet.address import address_of
-from gputop.features.fleet.decode_labels import owner_of
-from gputop.features.fleet.engine import Answer, Client, Engine, PromQuery, labels_of
-from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, fleet_frame, worst_first
+from gputop.features.fleet.deploy.rules import recorded
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -29,24 +24,29 @@ from gputop.features.fleet.fleet_reading import (
     Lost,
 )
 from gputop.features.fleet.fleet_run import MOST_GPUS, frame_once
-from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
-from gputop.features.fleet.gpu_inventory import FleetInventory
-from gputop.features.fleet.gpu_state import judged, lost_hours
-from gputop.features.fleet.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup, fleet_frame, worst_first
+from gputop.features.fleet.judge.gpu_state import judged, lost_hours
+from gputop.features.fleet.judge.state_rules import HOST_ADDRESS, HOST_STATES
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
-from gputop.features.fleet.queries import DIALECT_LABEL, UP, FleetSchema
-from gputop.features.fleet.recorded_hosts import (
+from gputop.features.fleet.read import last_hour
+from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.decode_labels import owner_of
+from gputop.features.fleet.read.engine import Answer, Client, Engine, PromQuery, labels_of
+from gputop.features.fleet.read.gpu_inventory import FleetInventory
+from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.read.queries import DIALECT_LABEL, UP, FleetSchema
+from gputop.features.fleet.read.recorded_hosts import (
     HostNames,
     RecordedHosts,
     lost_of,
     recorded_host,
     shares_of,
 )
-from gputop.features.fleet.rules import recorded
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
-from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_json
+from gputop.features.fleet.show.fleet_screen import fleet_screen
+from gputop.features.fleet.show.fleet_view import FleetView, drawn_hosts, parse, passes
+from gputop.features.fleet.show.watch_thread import FleetWatch
 from tests.features.fleet.conftest import counted, failing_at_times, text_of
 from tests.support.engines import imported, missing, victoria
 from tests.support.fleet_pages import past

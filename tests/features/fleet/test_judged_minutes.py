@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from gputop.features.fleet.decode_labels import GpuIdentity
 from gputop.features.fleet.fleet_reading import JobName
-from gputop.features.fleet.last_hour import COLUMNS, WINDOW, Owner, _GpuHour, _judged_minutes
+from gputop.features.fleet.read.decode_labels import GpuIdentity
+from gputop.features.fleet.read.last_hour import COLUMNS, WINDOW, Owner, _GpuHour, _judged_minutes
 
 ANNA: Owner = (JobName("slurm", "1"), "anna")
 BOB: Owner = (JobName("slurm", "2"), "bob")

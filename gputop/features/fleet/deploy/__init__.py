@@ -1,0 +1,1 @@
+"""Write what a cluster runs: rules, alerts, dashboards, manifests."""

@@ -1,0 +1,1 @@
+"""Judge a fleet's GPUs: states, stragglers, verdicts."""

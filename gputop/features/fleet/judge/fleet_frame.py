@@ -1,0 +1,425 @@
+"""Build hosts, jobs and users from a reading, with states, stragglers and waste.
+
+Takes a ``FleetReading``; returns a ``FleetFrame``, which screen and data only show. Of a small fleet it is made of its
+GPUs, of a large one from the shares that the rules record, and as old as the reading. Pure, frozen data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.fleet_reading import (
+    Down,
+    FleetReading,
+    FleetState,
+    GpuReading,
+    HostShare,
+    JobName,
+)
+from gputop.features.fleet.judge import gpu_state, group_verdict, straggler
+from gputop.features.fleet.judge.gpu_state import Gpu, gap
+from gputop.features.fleet.judge.group_verdict import FleetVerdict
+from gputop.features.fleet.judge.straggler import Straggler
+from gputop.model.quantity import count
+
+
+class GpuGroup(Struct, frozen=True):
+    """GPUs of one host, job or user.
+
+    Means and sums are over GPUs with a value. ``counts`` are GPUs by state; ``gpus`` are all of them, or in a large
+    fleet the ones of hosts in sight. ``waste_gpu_h`` was held by a job and not used in the last hour, ``idle_gpu_h``
+    was held by no job; None until read.
+    """
+
+    name: str
+    gpus: tuple[Gpu, ...]
+    hosts: tuple[str, ...]
+    jobs: tuple[str, ...]
+    users: tuple[str, ...]
+    counts: Mapping[FleetState, int]
+    verdict: FleetVerdict
+    util_pct: float | None
+    sm_active_pct: float | None
+    gap_pct: float | None
+    power_w: float | None
+    waste_gpu_h: float | None
+    idle_gpu_h: float | None
+    stragglers: int = 0
+    down: Down | None = None
+    own_name: str = ""
+    """What a host calls itself that is known by another name."""
+
+    @property
+    def key(self) -> str:
+        """Identifies the group among those of its kind."""
+        return self.name
+
+    @property
+    def title(self) -> str:
+        """The name for people."""
+        return f"{self.name} ({self.own_name})" if self.own_name else self.name
+
+    @property
+    def size(self) -> int:
+        """How many GPUs these are."""
+        return sum(self.counts.values())
+
+    @property
+    def remedy(self) -> str:
+        """The remedy for its worst state, or nothing."""
+        return group_verdict.remedy_of(self.gpus, self.verdict.state)
+
+
+OF_JOBS: tuple[FleetState, ...] = (
+    "busy_not_working",
+    "starved",
+    "idle_allocated",
+    "allocated_unused",
+)
+"""States in which a job keeps a GPU from others and does no work on it."""
+
+
+def worst_first(group: GpuGroup) -> tuple[float, float, str]:
+    """Sort key: worst state first, then waste."""
+    waste = group.waste_gpu_h
+    if waste is None:
+        waste = sum(group.counts.get(state, 0) for state in OF_JOBS)
+    return group_verdict.severity(group.verdict), -waste, group.name
+
+
+class WastedHours(Struct, frozen=True):
+    """GPU-hours of the last hour wasted by a job, with their cause.
+
+    The cause is a verdict of the node, or a state.
+    """
+
+    job: JobName
+    user: str
+    cause: str
+    state: FleetState
+    gpu_h: float
+    gpus: int
+
+    @property
+    def key(self) -> str:
+        """Identifies the row among all."""
+        return f"{self.job}\t{self.user}\t{self.cause}"
+
+
+class FleetFrame(Struct, frozen=True, dict=True):
+    """A fleet at one moment, ready to show. ``counts`` are GPUs by state.
+
+    Values that only some screens need are computed on first use.
+    """
+
+    read: FleetReading
+    hosts: tuple[GpuGroup, ...]
+    counts: Mapping[FleetState, int]
+    stragglers: tuple[Straggler, ...]
+    waste: tuple[WastedHours, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def t(self) -> float:
+        """Unix time in seconds."""
+        return self.read.t
+
+    @cached_property
+    def most_wasted_gpu_h(self) -> float:
+        """The most hours of a job, to which bars are drawn."""
+        return max((row.gpu_h for row in self.waste if row.state != "idle"), default=1.0)
+
+    def host(self, name: str | None) -> GpuGroup | None:
+        """The host of this name."""
+        return next((host for host in self.hosts if host.name == name), None)
+
+    @cached_property
+    def total(self) -> int:
+        """All GPUs, with lost ones and GPUs of hosts that are down."""
+        return sum(self.counts.values())
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """GPUs that are known one by one."""
+        return [gpu for host in self.hosts for gpu in host.gpus]
+
+    @cached_property
+    def present(self) -> list[Gpu]:
+        """Known GPUs that answer."""
+        return [gpu for gpu in self.gpus if gpu.state not in gpu_state.ABSENT]
+
+    @cached_property
+    def models(self) -> Mapping[str, int]:
+        """GPUs by product name, the most frequent first; empty where no exporter names it."""
+        return dict(Counter(gpu.read.model for gpu in self.gpus).most_common())
+
+    @cached_property
+    def power(self) -> tuple[float, int, int]:
+        """Watts of GPUs that answer, how many these are, and of how many."""
+        shares = _shares(self.read, self.present)
+        known = [share for share in shares if share.power_w is not None]
+        power_w = sum(share.power_w or 0.0 for share in known)
+        return power_w, sum(share.gpus for share in known), sum(share.gpus for share in shares)
+
+    @cached_property
+    def measured(self) -> int:
+        """GPUs that answer and whose SM activity is measured."""
+        return sum(gpu.read.sm_active_pct is not None for gpu in self.present)
+
+    @cached_property
+    def not_work_gpu_h(self) -> float | None:
+        """GPU-hours of the last hour that were no work; None until read."""
+        lost = self.read.hour.lost
+        return None if lost is None else sum(row.gpu_h for row in lost)
+
+    @cached_property
+    def idle_gpu_h(self) -> float:
+        """GPU-hours of the last hour that no job held."""
+        return sum(row.gpu_h for row in self.waste if row.state == "idle")
+
+    @cached_property
+    def jobs(self) -> tuple[GpuGroup, ...]:
+        """The fleet by job; GPUs without one come last."""
+        return _groups(self.read, "job", self.gpus, self.stragglers)
+
+    @cached_property
+    def users(self) -> tuple[GpuGroup, ...]:
+        """The fleet by user; GPUs without one come last."""
+        return _groups(self.read, "user", self.gpus, self.stragglers)
+
+    @cached_property
+    def orders(self) -> dict[tuple[str, ...], tuple[GpuGroup, ...]]:
+        """Groups by order; sorting a thousand hosts at every key is slow."""
+        return {}
+
+
+def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFrame:
+    """Build the frame of a reading.
+
+    A large fleet is read from shares, and only some GPUs are known: hosts that are as ``before`` are taken from there.
+    """
+    kinds = {host: down.kind for host, down in read.down.items()}
+    judged = (Gpu(gpu, *gpu_state.state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus)
+    gpus = sorted(judged, key=lambda gpu: (gpu.read.host, _numbers(gpu.read.gpu), gpu.read.gpu))
+    late = straggler.stragglers(
+        _of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in gpu_state.ABSENT])
+    )
+    known = {}
+    # The rules record something new of a host once a minute.
+    if (
+        before
+        and read.shares
+        and (read.shares is before.read.shares and read.hour is before.read.hour)
+        and ((read.down, read.missing) == (before.read.down, before.read.missing))
+    ):
+        known = {host.name: host for host in before.hosts if not host.gpus and not host.stragglers}
+    hosts = _groups(read, "host", gpus, late, known)
+    counts: dict[FleetState, int] = dict.fromkeys(gpu_state.FLEET_STATES, 0)
+    for host in hosts:
+        for state, n in host.counts.items():
+            counts[state] += n
+    repeated = (
+        f"{host} has the GPUs of {other}: they count once" for host, other in read.repeated.items()
+    )
+    problems = (
+        *read.problems,
+        *repeated,
+        "" if read.shares else _not_exported(gpus),
+        read.hour.note,
+    )
+    return FleetFrame(
+        read, hosts, counts, tuple(late), _waste(gpus, read), tuple(filter(None, problems))
+    )
+
+
+def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:
+    """GPUs of jobs that are known completely: only these can have stragglers."""
+    if not read.shares:
+        return gpus
+    sizes = Counter[JobName]()
+    for share in read.shares:
+        sizes[group_of(share.job)] += share.gpus
+    known = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)
+    return [gpu for gpu in gpus if gpu.job and known[job := group_of(gpu.job)] >= sizes[job]]
+
+
+def _shares(read: FleetReading, gpus: Iterable[Gpu]) -> list[HostShare]:
+    """Shares as they were read, with absent hosts; else each GPU as one."""
+    if read.shares:
+        kinds = {host: down.kind for host, down in read.down.items()}
+        return [
+            replace(share, states={kinds[share.host]: share.gpus}) if share.host in kinds else share
+            for share in read.shares
+        ]
+    return [
+        HostShare(
+            gpu.read.host,
+            gpu.read.job,
+            gpu.read.user,
+            {gpu.state: 1},
+            gpu.read.util_pct,
+            gpu.read.sm_active_pct,
+            gpu.read.power_w,
+        )
+        for gpu in gpus
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", text))
+
+
+def _groups(
+    read: FleetReading,
+    by: Literal["host", "job", "user"],
+    gpus: Sequence[Gpu],
+    straggling: Sequence[Straggler],
+    known: Mapping[str, GpuGroup] = {},
+) -> tuple[GpuGroup, ...]:
+    """Group the fleet by host, job or user: sums of the shares that owners have of hosts.
+
+    GPUs without a job or user are the last group.
+    """
+    members: dict[str, list[HostShare]] = defaultdict(list)
+    for share in _shares(read, gpus):
+        members[getattr(share, by)].append(share)
+    if by == "host":
+        for host in (*read.down, *read.missing):
+            members[host]
+    elif "" in members:
+        members[""] = members.pop("")
+    gpus_of: dict[str, list[Gpu]] = defaultdict(list)
+    names_of: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for gpu in gpus if by == "host" or not read.shares else ():
+        name = getattr(gpu.read, by)
+        gpus_of[name].append(gpu)
+        names_of[gpu.read.host, gpu.read.gpu].add(name)
+        # A host that straggles as a whole has no number.
+        names_of[gpu.read.host, ""].add(name)
+    late_of: dict[str, list[Straggler]] = defaultdict(list)
+    for late in straggling:
+        for name in names_of.get((late.host, late.gpu), (getattr(late, by),)):
+            late_of[name].append(late)
+    hours, late_of_job = _hours(read, by), {late.job: late for late in straggling}
+
+    def group(name: str, shares: Sequence[HostShare]) -> GpuGroup:
+        own, late, down = (
+            tuple(gpus_of[name]),
+            late_of[name],
+            read.down.get(name) if by == "host" else None,
+        )
+        counts = Counter[FleetState]()
+        for share in shares:
+            counts.update(share.states)
+        if by == "host" and (missing := read.missing.get(name, 0)):
+            counts["lost" if down is None else down.kind] += missing
+        waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
+        powers = [share.power_w for share in shares if share.power_w is not None]
+        return GpuGroup(
+            name,
+            own,
+            tuple(dict.fromkeys(share.host for share in shares)) or (name,) * bool(read.shares),
+            tuple(dict.fromkeys(share.job for share in shares if share.job)),
+            tuple(dict.fromkeys(share.user for share in shares if share.user)),
+            counts,
+            group_verdict.verdict_of(counts, own, down, late, late_of_job),
+            mean((share.util_pct, share.gpus) for share in shares),
+            mean((share.sm_active_pct, share.gpus) for share in shares),
+            mean((gap(share), share.gpus) for share in shares),
+            sum(powers) if powers else None,
+            waste,
+            idle,
+            len(late),
+            down,
+            read.own_names.get(name, "") if by == "host" else "",
+        )
+
+    return tuple(
+        known[name] if name in known and name not in gpus_of else group(name, shares)
+        for name, shares in members.items()
+    )
+
+
+def mean(values: Iterable[tuple[float | None, int]]) -> float | None:
+    """The weighted mean of measured values; the second number is a count of GPUs."""
+    total, gpus = 0.0, 0
+    for value, n in values:
+        if value is not None:
+            total += value * n
+            gpus += n
+    return total / gpus if gpus else None
+
+
+def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:
+    """GPU-hours without work by host, job or user: of jobs, and of nobody."""
+    if read.hour.lost is None:
+        return None
+    hours: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for lost in read.hour.lost:
+        name = getattr(lost, by)
+        waste, idle = hours[name]
+        hours[name] = (
+            (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
+        )
+    return hours
+
+
+def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
+    """GPU-hours without work by job, user and cause, the most first.
+
+    Idle hours outside of any job come last.
+    """
+    # A job's hosts may have different exporters: the cause that one node names holds for the job.
+    reads = [gpu.read for gpu in reversed(gpus) if gpu.read.own_verdict]
+    causes: dict[tuple[str, str | None], str] = {
+        (one.job, one.own_state): one.own_verdict or "" for one in reads
+    }
+    hours: dict[tuple[JobName, str, str, FleetState], float] = defaultdict(float)
+    members: dict[tuple[JobName, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
+    for lost in read.hour.lost or ():
+        cause = causes.get((lost.job, lost.state), lost.state) if lost.job else lost.state
+        key: tuple[JobName, str, str, FleetState] = (lost.job, lost.user, cause, lost.state)
+        hours[key] += lost.gpu_h
+        members[key].add((lost.host, lost.gpu))
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    for share in _shares(read, gpus) if read.hour.lost else ():
+        sizes[share.host, share.job, share.user] += share.gpus
+    rows = [
+        # Of a host as a whole these are all GPUs that the owner has there now.
+        WastedHours(
+            *key,
+            gpu_h,
+            sum(1 if gpu else sizes[host, key[0], key[1]] for host, gpu in members[key]),
+        )
+        for key, gpu_h in hours.items()
+        if gpu_h > 0.0
+    ]
+    return tuple(
+        sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause))
+    )
+
+
+def _not_exported(gpus: Sequence[Gpu]) -> str:
+    """A line on SM activity that dcgm-exporter could export."""
+    hosts = {
+        gpu.read.host
+        for gpu in gpus
+        if gpu.read.sm_active_pct is None
+        and gpu.state not in gpu_state.ABSENT
+        and gpu.read.names in ("legacy", "4.9")
+    }
+    row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
+    return (
+        f"no SM activity from {count(len(hosts), 'host')}: dcgm-exporter's CSV needs {row}"
+        if hosts
+        else ""
+    )

@@ -1,0 +1,146 @@
+"""Name the worst state of a host, job or user, with its remedy. Pure.
+
+Takes a group's GPUs with their states, or the counts of states that rules recorded; returns a ``FleetVerdict``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gputop.diagnosis.catalogue import titles, verdict_rows
+from gputop.diagnosis.types import Level, full_title
+from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.fleet_reading import Down, FleetState, JobName
+from gputop.features.fleet.judge.gpu_state import LEVELS, WORDS, Gpu
+from gputop.features.fleet.judge.straggler import Straggler
+from gputop.model.durations import duration
+from gputop.model.quantity import memory
+
+
+class FleetVerdict(Struct, frozen=True):
+    """The worst state of a group, with its level and words."""
+
+    state: FleetState
+    level: Level
+    text: str
+    straggles: bool = False
+
+
+ORDER: tuple[FleetState, ...] = (
+    "lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "working", "unmeasured",
+    "idle", "pending", "down",
+)  # fmt: skip
+"""States as they need attention."""
+
+
+def severity(verdict: FleetVerdict) -> float:
+    """Sort key of a verdict; a straggler comes before GPUs that only wait."""
+    if verdict.straggles and verdict.state in (
+        "working",
+        "idle_allocated",
+        "allocated_unused",
+        "unmeasured",
+    ):
+        return ORDER.index("starved") + 0.5
+    return float(ORDER.index(verdict.state))
+
+
+def cause_words(cause: str) -> str:
+    """A cause of waste in words: a verdict's title or a state."""
+    cause = "idle_holding_memory" if cause == "idle_allocated" else cause
+    return titles().get(cause) or WORDS.get(cause, cause)
+
+
+def verdict_of(
+    counts: Mapping[FleetState, int],
+    gpus: Sequence[Gpu],
+    down: Down | None,
+    straggling: Sequence[Straggler],
+    late_of_job: Mapping[JobName, Straggler],
+) -> FleetVerdict:
+    """The verdict on a group, by its GPUs' states.
+
+    ``gpus`` are all of them, or none where they are not known one by one. ``straggling`` are those among them,
+    ``late_of_job`` the stragglers of all jobs.
+    """
+    if down is not None:
+        since = "" if down.since_s is None else f" {duration(down.since_s)}"
+        text = (
+            down.reason if down.kind == "pending" else f"{WORDS[down.kind]}{since}: {down.reason}"
+        )
+        return FleetVerdict(down.kind, LEVELS[down.kind], text)
+    worst = min((state for state, n in counts.items() if n), key=ORDER.index, default=None)
+    if worst is None:
+        return FleetVerdict("idle", "grey", "no GPU")
+    late = (
+        _straggles(straggling[0], with_host=len({gpu.read.host for gpu in gpus}) != 1)
+        if straggling
+        else ""
+    )
+    if late and worst not in ("busy_not_working", "starved", "lost"):
+        return FleetVerdict(worst, "yellow", late, straggles=True)
+    text = (
+        f"{late}; " * bool(late)
+        + f"{counts[worst]:,} {_words(worst, [gpu for gpu in gpus if gpu.state == worst])}"
+    )
+    rest = [(state, n) for state, n in counts.items() if state != worst]
+    most, n = max(rest, key=lambda pair: pair[1], default=(worst, 0))
+    holds_up = next(
+        (one for gpu in gpus if (one := late_of_job.get(group_of(gpu.read.job))) is not None), None
+    )
+    if not late and holds_up is not None and holds_up.others_wait:
+        text += f" (wait for {holds_up.where})"
+    elif n:
+        text += f" · {n:,} {WORDS[most]}"
+    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(late))
+
+
+def _words(state: FleetState, gpus: Sequence[Gpu]) -> str:
+    """The state, and why where the nodes agree on it."""
+    causes = Counter(gpu.read.own_verdict for gpu in gpus if gpu.read.own_verdict)
+    if causes and state in ("busy_not_working", "starved", "working"):
+        title = titles().get(causes.most_common(1)[0][0] or "")
+        if title:
+            return full_title(title, "A" if state == "busy_not_working" else None)
+    if state == "idle_allocated":
+        used_bytes = sum(gpu.read.mem_used_bytes or 0.0 for gpu in gpus)
+        return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]
+    if state == "unmeasured":
+        lacks = (
+            "utilisation"
+            if gpus and all(gpu.read.util_pct is None for gpu in gpus)
+            else "SM activity"
+        )
+        return f"{WORDS[state]}: {lacks} is not exported"
+    return WORDS[state]
+
+
+def _straggles(straggler: Straggler, *, with_host: bool) -> str:
+    subject = straggler.where if with_host or not straggler.gpu else f"GPU {straggler.gpu}"
+    return (
+        f"{subject} {'starves' if straggler.kind == 'starved' else 'straggles'}: {straggler.words}"
+    )
+
+
+REMEDIES: Mapping[str, str] = {
+    "down": "see whether the host answers at all, then whether its exporter runs",
+    "late": "run gputop doctor on the host: it says which call hangs; drain it, a driver that hangs needs a reboot",
+    "lost": "drain the host; dmesg | grep -i xid there: Xid 79 means that the GPU fell off the bus; reset it or reboot",
+    **dict.fromkeys(
+        ("busy_not_working", "starved"),
+        "run gputop on the node: it names the cause; `gputop export` there brings it here",
+    ),
+    "allocated_unused": "ask its owner: a job that asks for fewer GPUs, or ends, leaves this one to another",
+}
+"""Where the nodes name no verdict."""
+
+
+def remedy_of(gpus: Iterable[Gpu], state: FleetState) -> str:
+    """The remedy for GPUs in this state, as the node words it."""
+    remedies = {row.id: row.remedy for row in verdict_rows()}
+    own_verdicts = (gpu.read.own_verdict for gpu in gpus if gpu.state == state)
+    own = remedies.get(next(filter(None, own_verdicts), "")) or REMEDIES.get(state)
+    return own or (remedies.get("idle_holding_memory", "") if state == "idle_allocated" else "")

@@ -1,0 +1,1 @@
+"""Read a fleet: engines, hosts and their answers."""

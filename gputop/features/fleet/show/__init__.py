@@ -1,0 +1,1 @@
+"""Show a fleet: its screen, its pages, its data."""
