@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.conditions import flag_now, has_low_clock
+from gputop.diagnosis.hardware_health import HARDWARE_XIDS
 from gputop.diagnosis.rules.device_badges import ECC, LOST
 from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.rules.half_working import HALF_WORKING
@@ -318,6 +319,8 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
     util, sm = gpu.util_pct, sm_now(gpu)
     if gpu.lost_reason is not None:
         return LOST_TITLE, "not_working"
+    if gpu.remap_failed or gpu.remap_pending or gpu.xid in HARDWARE_XIDS:
+        return ECC.title, "not_working"
     if gpu.asleep:
         return "asleep", "information"
     if flag_now(gpu, processes) is not None:
@@ -346,6 +349,8 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
 
 MORE_LOST, FOR_S = 1.5, 30.0
 """Another GPU of the same rank is worse once it has wasted so many times as much, and takes over after this time."""
+LEAST_MORE_S = 10.0
+"""Seconds that it must have wasted more, too: what nothing was wasted for has no order [judged]."""
 
 
 class Trouble(Struct, frozen=True):
@@ -423,13 +428,13 @@ class WorstGpuSelector:
         if self._selected not in ranked or ranked[worst][0] < rank:
             self._selected, self._worse_since = worst, {}
             return worst[0]
-        least_lost_s = MORE_LOST * selected.charged_s
+        least_s = max(MORE_LOST * selected.charged_s, selected.charged_s + LEAST_MORE_S)
         worse = [
             key
             for key in by_severity
             if key[0] != selected.uuid
             and ranked[key][0] == rank
-            and ranked[key][1].charged_s >= least_lost_s
+            and ranked[key][1].charged_s > least_s
         ]
         self._worse_since = {uuid: self._worse_since.get(uuid, t) for uuid, _ in worse}
         lasting = next((key for key in worse if t - self._worse_since[key[0]] >= FOR_S), None)

@@ -66,7 +66,7 @@ class ShownGpu:
         self.d: GpuDiagnosis = frame.diagnoses[position]
         self.glyphs, self.told = view.glyphs, summarize(self.d)
         self.alarm, self.red = (
-            self.d.busy_not_working is not None,
+            self.d.busy_not_working is not None and self.told.role == "not_working",
             self.told.role in ("not_working", "waiting"),
         )
 

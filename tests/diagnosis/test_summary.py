@@ -19,6 +19,7 @@ from gputop.diagnosis.summary import (
 )
 from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
 from gputop.model.snapshot import CgroupName, ProcessStatic
+from gputop.monitor import Monitor
 from tests.support.scenes import GIB, T0, Watch, gpu, snap, train, workers
 
 HOLLOW = (gpu(util=96.0, sm=15.0), [train()])
@@ -216,6 +217,15 @@ def test_a_badge_is_as_old_as_the_time_for_which_it_was_measured() -> None:
     assert d.badges[0].since == T0 + 60.0 and d.badges[0].lasted_s < 10.0
 
 
+def test_one_sample_of_a_broken_card_says_so_as_its_badge_does() -> None:
+    for broken in ({"remap_pending": True}, {"remap_failed": True}, {"xid": 94}):
+        sample = gpu(**broken)
+        d = Watch().feed([snap(0, sample)])
+        assert (d.level, summarize(d).title) == ("red", "hardware error")
+        assert in_sample(sample) == ("hardware error", "not_working")
+    assert in_sample(gpu(xid=31))[1] == "work"
+
+
 # --- which GPU to look at first ---
 
 
@@ -259,6 +269,31 @@ def test_a_break_starts_the_thirty_seconds_anew() -> None:
     for t in range(60):
         other = troubled(1, "busy_not_working", 90.0 if t % 29 == 0 else 200.0)
         assert selector.observe(float(t), [mine, other]) == "GPU-0"
+
+
+def test_gpus_that_wasted_nothing_or_as_good_as_the_same_are_not_exchanged() -> None:
+    for state, verdict, charged_s in (
+        ("working", "no_tensor_cores", (0.0, 0.0)), ("busy_not_working", "hang", (0.0, 0.0)),
+        ("starved", "dataloader_cpu", (0.0, 9.0)), ("starved", "dataloader_cpu", (10.0, 15.0)),
+    ):  # fmt: skip
+        pair = [
+            replace(troubled(index, state, charged, verdict=verdict), role="waiting")
+            for index, charged in enumerate(charged_s)
+        ]
+        selector = WorstGpuSelector()
+        selector.observe(0.0, pair[:1])
+        assert {selector.observe(float(t), pair) for t in range(1, 400)} == {"GPU-0"}, verdict
+
+
+def test_two_lost_gpus_are_not_exchanged() -> None:
+    selector, monitor = WorstGpuSelector(), Monitor(charts=False)
+    selected = set()
+    for t in range(200):
+        lost = [
+            gpu(index, util=None, sm=None, lost_reason="it fell off the bus") for index in (0, 1)
+        ]
+        selected.add(selector.observe(float(t), monitor.feed(snap(t, lost)).diagnoses))
+    assert len(selected) == 1
 
 
 def test_once_its_verdict_has_ended_the_worst_of_the_others_follows_at_once() -> None:
