@@ -21,14 +21,22 @@ class Health:
     def __init__(self) -> None:
         self._ecc: int | None = None
         self._remaps: dict[str, bool] = {}
-        self._xid: int | None = None
+        self._last_xid: int | None = None
+        """The last Xid of the samples."""
+        self._has_events = False
+        self._from_events: set[int] = set()
+        """The Xids that events have told since that one came."""
         self.errors: tuple[str, ...] = ()
         """Hardware errors in words, oldest first."""
         self.xids: tuple[str, ...] = ()
         """Xid errors that point at software, in words."""
 
     def observe(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
-        """Compare with the last sample."""
+        """Compare with the last sample.
+
+        Every event is an error, in their order. A sample keeps the last Xid: it is one more error only where no event
+        has told it.
+        """
         ecc = gpu.ecc_uncorrected
         if ecc is not None:
             if self._ecc is not None and ecc > self._ecc:
@@ -40,14 +48,16 @@ class Health:
         if gpu.remap_failed or gpu.remap_pending or self._remaps:
             self._remap("remap_failed", gpu.remap_failed, "a row remap has failed")
             self._remap("remap_pending", gpu.remap_pending, "a row remap waits for a GPU reset")
-        if not gpu.xid:
-            self._xid = None
-        self._saw_xid(gpu.xid)
         for event in events:
-            if event.gpu == gpu.static.index and event.kind == "ecc":
+            if event.gpu != gpu.static.index:
+                continue
+            if event.kind == "ecc":
                 self._error(event.text)
-            elif event.gpu == gpu.static.index and event.kind == "xid":
-                self._saw_xid(event.xid)
+            elif event.kind == "xid" and event.xid:
+                self._has_events = True
+                self._from_events.add(event.xid)
+                self._add_xid(event.xid)
+        self._note_last_xid(gpu.xid)
 
     def acknowledge(self, badge_id: str) -> None:
         """Forget errors; only something new raises the badge again."""
@@ -63,10 +73,21 @@ class Health:
             self._error(words)
         self._remaps[key] = now
 
-    def _saw_xid(self, xid: int | None) -> None:
-        if not xid or xid == self._xid:
+    def _note_last_xid(self, xid: int | None) -> None:
+        """Add the last Xid of a sample, unless an event has told it."""
+        is_gone = not xid
+        if is_gone and self._has_events:
+            # A GPU that could not be read for a while comes back with an old Xid: a new one would be an event.
             return
-        self._xid = xid
+        before, self._last_xid = self._last_xid, xid
+        if not xid or xid == before:
+            return
+        if xid not in self._from_events:
+            self._add_xid(xid)
+        self._from_events.clear()
+
+    def _add_xid(self, xid: int) -> None:
+        """Add one Xid error; the same one again is another error."""
         if xid in HARDWARE_XIDS:
             self._error(f"Xid {xid}")
         else:

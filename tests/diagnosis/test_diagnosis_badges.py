@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.hardware_health import Health
 from gputop.diagnosis.memory_trend import growth
+from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessStatic
+from gputop.monitor import Monitor
 from gputop.sources.simulation.life import slurm
 from tests.support.scenes import (
     GIB,
@@ -169,6 +171,52 @@ def test_an_xid_that_comes_as_an_event_counts_once() -> None:
     assert said.badges[0].evidence == "Xid 94"
     other = replace(snap(2, gpu(index=0, xid=94)), events=(replace(event, gpu=3, text="Xid 48"),))
     assert watch.feed([other]).badges[0].evidence == "Xid 94"
+
+
+def xids(watch: Watch, tick: int, *codes: int, last: int | None) -> GpuDiagnosis:
+    """The diagnosis after a sample with these Xid events, whose last Xid is ``last``."""
+    events = tuple(Event(T0 + tick, "xid", f"Xid {code}", 0, xid=code) for code in codes)
+    return watch.feed([replace(snap(tick, gpu(xid=last)), events=events)])
+
+
+def test_a_repeated_xid_is_told_again_once_it_was_acknowledged() -> None:
+    for code, badge in ((31, "xid"), (94, "ecc")):
+        monitor = Monitor()
+        for tick, events in enumerate(((), (code,), (), (code,))):
+            told = tuple(Event(T0 + tick, "xid", f"Xid {code}", 0, xid=code) for _ in events)
+            last = code if tick else None
+            frame = monitor.feed(replace(snap(tick, gpu(xid=last)), events=told))
+            if tick == 1:
+                assert badges(frame.diagnoses[0]).keys() == {badge}
+                monitor.acknowledge(0, badge)
+            elif tick == 2:
+                assert not badges(frame.diagnoses[0])
+        assert [b.evidence for b in frame.diagnoses[0].badges] == [f"Xid {code}"]
+        assert [finding.id for finding in frame.findings if finding.kind == "badge"] == [badge] * 2
+
+
+def test_every_xid_event_counts_once_in_the_order_of_events() -> None:
+    watch = Watch()
+    xids(watch, 0, last=None)
+    assert xids(watch, 1, 31, 43, last=43).badges[0].evidence == "Xid 31; Xid 43"
+    assert xids(watch, 2, last=43).badges[0].evidence == "Xid 31; Xid 43"
+    assert xids(watch, 3, 43, 43, last=43).badges[0].evidence.count("43") == 3
+    hardware = Watch()
+    xids(hardware, 0, last=None)
+    assert xids(hardware, 1, 63, 94, last=94).badges[0].evidence == "Xid 63; Xid 94"
+
+
+def test_the_last_xid_of_a_sample_counts_where_no_event_tells_it() -> None:
+    watch = Watch()
+    xids(watch, 0, last=None)
+    assert xids(watch, 1, 31, last=None).badges[0].evidence == "Xid 31", "the sample is later"
+    assert xids(watch, 2, last=31).badges[0].evidence == "Xid 31"
+    assert xids(watch, 3, last=13).badges[0].evidence == "Xid 31; Xid 13"
+    assert xids(watch, 4, last=None).badges[0].evidence == "Xid 31; Xid 13"
+    assert xids(watch, 5, last=13).badges[0].evidence == "Xid 31; Xid 13", "read again"
+    alone = Watch()
+    xids(alone, 0, last=None)
+    assert xids(alone, 1, last=45).badges[0].evidence == "Xid 45"
 
 
 def test_the_xids_of_hardware_are_these() -> None:
