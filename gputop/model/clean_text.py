@@ -70,18 +70,19 @@ def csv_cell(value: object) -> object:
 
 
 def error_words(error: BaseException) -> str:
-    """Name and first line of a foreign exception.
+    """Name and first line of a foreign exception."""
+    name, lines = type(error).__name__, error_text(error).splitlines()
+    return clean_text(f"{name}: {lines[0]}" if lines else name)
 
-    Only its name where its text raises.
-    """
-    name = type(error).__name__
+
+def error_text(error: BaseException) -> str:
+    """The text of a foreign exception; empty where it raises."""
     try:
-        lines = str(error).strip().splitlines()
+        return str(error).strip()
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - the text is somebody else's code
-        return clean_text(name)
-    return clean_text(f"{name}: {lines[0]}" if lines else name)
+        return ""
 
 
 def wrapped(

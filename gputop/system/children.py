@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -217,60 +219,109 @@ def pool(most: int) -> ProcessPoolExecutor:
     )
 
 
-class ForkEnded(Exception):
-    """A fork ended without a result; ``how`` is one phrase, ``is_late`` whether its time was up."""
+class ForkLimits(Struct, frozen=True):
+    """What a fork may take; None is without a limit.
 
-    def __init__(self, status: int) -> None:
-        self.how = how_it_ended(status)
-        self.is_late = status == -signal.SIGPROF
+    ``cpu_s`` bounds its processor time, also where it hangs in C. ``growth_bytes`` bounds what its
+    address space may grow by, beyond which it gets MemoryError. ``silent_s`` is how long it may take
+    to its first byte, ``wall_s`` to its end.
+    """
+
+    cpu_s: float | None = None
+    growth_bytes: int | None = None
+    silent_s: float | None = None
+    wall_s: float | None = None
+
+
+class ForkEnded(Exception):
+    """A fork ended without saying all; ``how`` is one phrase, ``is_late`` whether its time was up.
+
+    ``said`` is what it had said until then.
+    """
+
+    def __init__(self, status: int, said: bytes, *, is_late: bool) -> None:
+        self.how, self.said, self.is_late = how_it_ended(status), said, is_late
         super().__init__(self.how)
 
 
-def in_a_fork(work: Callable[[], bytes], *, cpu_s: float, growth_bytes: int) -> bytes:
-    """Return the result of ``work`` in a fork that may take so much.
+def in_a_fork(work: Callable[[IO[bytes]], None], limits: ForkLimits) -> bytes:
+    """Return what ``work`` writes, in a fork that may take so much.
 
-    ``cpu_s`` bounds its processor time, also where it hangs in C; ``growth_bytes`` bounds what its
-    address space may grow by, beyond which it gets MemoryError. Call it before other threads are
-    started. Raises ForkEnded and OSError.
+    Call it before other threads are started. Raises ForkEnded and OSError.
     """
     told, tells = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _work_in_fork(work, parent, tells, cpu_s, growth_bytes)
+        os.close(told)
+        _work_in_fork(work, parent, tells, limits)
     os.close(tells)
+    said, status, is_late = bytearray(), None, False
     try:
-        with open(told, "rb") as result:
-            data = result.read()
-    except BaseException:
-        with suppress(ProcessLookupError):
+        is_late = not _listen(told, pid, said, limits)
+        if not is_late:
+            _, status = os.waitpid(pid, 0)
+    finally:
+        os.close(told)
+        if status is None:
             os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise
-    _, status = os.waitpid(pid, 0)
+            _, status = os.waitpid(pid, 0)
     if status:
-        raise ForkEnded(os.waitstatus_to_exitcode(status))
-    return data
+        code = os.waitstatus_to_exitcode(status)
+        raise ForkEnded(code, bytes(said), is_late=is_late or code == -signal.SIGPROF)
+    return bytes(said)
+
+
+def _listen(told: int, pid: int, said: bytearray, limits: ForkLimits) -> bool:
+    """Add what a fork says until its end; False if its time was up before."""
+    begun = time.monotonic()
+    os.set_blocking(told, False)
+    # What the fork has started may hold its pipe for longer than it lives.
+    its_end = os.pidfd_open(pid)
+    try:
+        while True:
+            ends = limits.wall_s if said else _sooner(limits.silent_s, limits.wall_s)
+            left = None if ends is None else max(0.0, begun + ends - time.monotonic())
+            ready = select.select([told, its_end], (), (), left)[0]
+            if not ready:
+                return False
+            with suppress(BlockingIOError):
+                while piece := os.read(told, _PIECE_BYTES):
+                    said += piece
+                return True
+            if its_end in ready:
+                return True
+    finally:
+        os.close(its_end)
+
+
+_PIECE_BYTES = 1 << 20
+
+
+def _sooner(first: float | None, second: float | None) -> float | None:
+    times = [seconds for seconds in (first, second) if seconds is not None]
+    return min(times, default=None)
 
 
 def _work_in_fork(
-    work: Callable[[], bytes], parent: int, tells: int, cpu_s: float, growth_bytes: int
+    work: Callable[[IO[bytes]], None], parent: int, tells: int, limits: ForkLimits
 ) -> None:
-    """Write the result of ``work``, and end this process."""
+    """Do the work, and end this process."""
     status = 1
     try:
         die_with_parent(parent)
-        # Nobody reads a core file, or a stack on stderr, of what a damaged file does to its reader.
+        # Nobody reads a core file, or a stack on stderr, of what foreign data do to their reader.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if "faulthandler" in sys.modules:
             sys.modules["faulthandler"].disable()
-        limit_growth(growth_bytes)
-        # SIGPROF ends the process in the middle of a C function, too.
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, cpu_s)
-        data = work()
+        if limits.growth_bytes is not None:
+            limit_growth(limits.growth_bytes)
+        if limits.cpu_s is not None:
+            # SIGPROF ends the process in the middle of a C function, too.
+            signal.signal(signal.SIGPROF, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
         with open(tells, "wb") as result:
-            result.write(data)
+            work(result)
         status = 0
     finally:
         os._exit(status)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from gputop.system.children import (
+    ForkEnded,
+    ForkLimits,
     TooLate,
     an_alerts,
     die_with_parent,
     finished,
+    in_a_fork,
     ours,
     until_we_end,
 )
@@ -85,3 +92,47 @@ def test_a_fork_whose_parent_has_ended_before_it_could_ask_ends_as_well() -> Non
     os.waitpid(child, 0)
     with open(told, "rb") as said:
         assert said.read() == b""
+
+
+def test_a_fork_gives_what_it_writes_however_much_and_although_its_own_fork_holds_the_pipe() -> (
+    None
+):
+    def work(result: IO[bytes]) -> None:
+        if os.fork() == 0:
+            time.sleep(30.0)
+            os._exit(0)
+        result.write(b"x" * 3_000_000)
+
+    assert in_a_fork(work, ForkLimits(wall_s=20.0)) == b"x" * 3_000_000
+
+
+def _spin(result: IO[bytes]) -> None:
+    re.fullmatch("(a+)+b", "a" * 60)
+
+
+def _speak_and_sleep(result: IO[bytes]) -> None:
+    result.write(b"begun")
+    result.flush()
+    time.sleep(60.0)
+
+
+def _grow(result: IO[bytes]) -> None:
+    bytearray(1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("work", "limits", "is_late", "said"),
+    [
+        (_spin, ForkLimits(cpu_s=0.2), True, b""),
+        (_spin, ForkLimits(silent_s=0.2, wall_s=60.0), True, b""),
+        (_speak_and_sleep, ForkLimits(silent_s=30.0, wall_s=0.5), True, b"begun"),
+        (_grow, ForkLimits(growth_bytes=64 << 20, wall_s=60.0), False, b""),
+        (lambda result: os.kill(os.getpid(), 11), ForkLimits(), False, b""),
+    ],
+)
+def test_a_fork_beyond_its_limits_is_ended(
+    work: Callable[[IO[bytes]], None], limits: ForkLimits, is_late: bool, said: bytes
+) -> None:
+    with pytest.raises(ForkEnded) as ended:
+        in_a_fork(work, limits)
+    assert (ended.value.is_late, ended.value.said) == (is_late, said)

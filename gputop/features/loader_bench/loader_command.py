@@ -11,18 +11,30 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
 
 from gputop.commands.shared_options import prints_ascii, seconds
 from gputop.config import Settings
-from gputop.model.clean_text import error_words
+from gputop.model.clean_text import error_text, error_words
 from gputop.model.source import UsageError
 from gputop.output.messages import show_progress
 from gputop.output.plain_document import plain
 from gputop.output.snapshot_data import json_text
+from gputop.system.children import ForkEnded, ForkLimits, in_a_fork
+
+if TYPE_CHECKING:
+    from gputop.features.loader_bench.bench import BenchRequest
 
 NOTHING_MEASURED = 1
+DEFIANT_S = 0.5
+"""How long after the budget's end a module may go on that does not let itself be interrupted."""
+LAST_SETTING_S = 20.0
+"""How long after the budget's end the last setting may take: 5 s at least, and its process' end."""
 MAX_REASON_CHARS = 300
 _BAR_CELLS = 24
 
@@ -55,32 +67,95 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="one JSON object")
 
 
+class _Told(Struct, frozen=True):
+    """What the fork that runs the user's function tells: a report as text, or what was wrong."""
+
+    text: str = ""
+    status: int = 0
+    problem: str = ""
+
+
 def run(args: argparse.Namespace, settings: Settings) -> int:
     budget_s = seconds(args.budget, "--budget")
     step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
-    from gputop.features.loader_bench.bench import BenchRequest, dataloader_bench
-    from gputop.features.loader_bench.bench_report import loader_document
+    from gputop.features.loader_bench.bench import BenchRequest
 
-    begun = time.monotonic()
     counts = _counts(args.workers)
-    data = make_data(args.function, budget_s)
-    left_s = max(1.0, budget_s - (time.monotonic() - begun))
+    split_name(args.function)
+
+    def told(is_made: Callable[[], None]) -> _Told:
+        begun = time.monotonic()
+        data = make_data(args.function, budget_s)
+        left_s = max(1.0, budget_s - (time.monotonic() - begun))
+        asked = BenchRequest(args.batch_size, counts, step_ms, left_s)
+        return _measured(data, asked, args, settings, is_made)
+
+    answer = _in_its_own_process(told, args.function, budget_s)
+    if answer.problem:
+        raise UsageError(answer.problem)
+    sys.stdout.write(answer.text)
+    sys.stdout.flush()
+    return answer.status
+
+
+def _measured(
+    data: Any,
+    asked: BenchRequest,
+    args: argparse.Namespace,
+    settings: Settings,
+    is_made: Callable[[], None],
+) -> _Told:
+    """Measure what the function made. Raises UsageError."""
+    from gputop.features.loader_bench.bench import dataloader_bench
+    from gputop.features.loader_bench.bench_report import loader_document
+    from gputop.features.loader_bench.measure_setting import LoaderFactory
+
     try:
-        report = dataloader_bench(
-            data, BenchRequest(args.batch_size, counts, step_ms, left_s), _draw
-        )
+        # The module's own code answers for attributes, too: within the same time.
+        LoaderFactory(data, asked.batch_size)
+        is_made()
+        report = dataloader_bench(data, asked, _draw)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{args.function}: {error}") from error
+        raise UsageError(f"{args.function}: {error_text(error)}") from error
     finally:
         show_progress("")
+    status = 0 if report.best is not None else NOTHING_MEASURED
     if args.json:
-        sys.stdout.write(json_text(report.to_dict()))
-    else:
-        sys.stdout.write(plain(loader_document(report), is_ascii=prints_ascii(settings)))
-    sys.stdout.flush()
-    return 0 if report.best is not None else NOTHING_MEASURED
+        return _Told(json_text(report.to_dict()), status)
+    return _Told(plain(loader_document(report), is_ascii=prints_ascii(settings)), status)
+
+
+def _in_its_own_process(
+    work: Callable[[Callable[[], None]], _Told], function: str, budget_s: float
+) -> _Told:
+    """Do the work in a fork, which is killed when it defies the budget.
+
+    A user's module may catch every exception, hang in C or end its process. ``work`` calls what it
+    is given once the module's part is done. Raises UsageError.
+    """
+
+    def tell(result: IO[bytes]) -> None:
+        def is_made() -> None:
+            result.write(b"\n")
+            result.flush()
+
+        try:
+            told = work(is_made)
+        except UsageError as error:
+            told = _Told(problem=str(error))
+        result.write(msgspec.json.encode(told))
+
+    limits = ForkLimits(silent_s=budget_s + DEFIANT_S, wall_s=budget_s + LAST_SETTING_S)
+    try:
+        return msgspec.json.decode(in_a_fork(tell, limits), type=_Told)
+    except ForkEnded as ended:
+        if ended.is_late:
+            raise UsageError(_too_long(function, budget_s)) from None
+        raise UsageError(f"{function}() ended its process: it {ended.how}") from None
+    except msgspec.DecodeError:
+        raise UsageError(f"{function}() ended its process: it ended with status 0") from None
 
 
 def _draw(share: float, name: str) -> None:
@@ -110,10 +185,7 @@ def make_data(function: str, limit_s: float) -> Any:
     module, name = split_name(function)
 
     def give_up(*_: object) -> None:
-        raise UsageError(
-            f"{function}() has not returned within the budget of {limit_s:g} s: make less in it, or give more with "
-            "--budget"
-        )
+        raise UsageError(_too_long(function, limit_s))
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -123,6 +195,13 @@ def make_data(function: str, limit_s: float) -> Any:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _too_long(function: str, limit_s: float) -> str:
+    return (
+        f"{function}() has not returned within the budget of {limit_s:g} s: make less in it, or "
+        "give more with --budget"
+    )
 
 
 def _call(module: str, name: str) -> Any:

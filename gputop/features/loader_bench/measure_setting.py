@@ -17,7 +17,7 @@ from typing import Any
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting
 from gputop.features.loader_bench.process_tree_meter import ProcessTreeMeter
 from gputop.features.loader_bench.timing import BatchTiming, EmptyLoaderError, measure
-from gputop.model.clean_text import clean_text, error_words
+from gputop.model.clean_text import clean_text, error_text, error_words
 from gputop.model.quantity import GIB
 from gputop.system.children import die_with_parent, how_it_ended
 
@@ -186,7 +186,7 @@ def _child(theirs: Connection, factory: LoaderFactory, setting: LoaderSetting, s
 def _reason(error: BaseException) -> str:
     if isinstance(error, EmptyLoaderError):
         return "the dataset is empty"
-    text = str(error).strip()
+    text = error_text(error)
     if "bus error" in text.lower() or "shared memory" in text.lower():
         return (
             "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"

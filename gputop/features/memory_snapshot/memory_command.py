@@ -17,7 +17,7 @@ from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analys
 from gputop.features.memory_snapshot.memory_document import memory_data, memory_document
 from gputop.features.memory_snapshot.memory_findings import findings
 from gputop.model.source import UsageError
-from gputop.system.children import ForkEnded, in_a_fork
+from gputop.system.children import ForkEnded, ForkLimits, in_a_fork
 from gputop.system.plain_pickle import NotPlain
 
 FOUND = 1
@@ -61,11 +61,11 @@ def reported(path: str) -> MemoryReport:
     """Read and analyse a file in a fork. Raises UsageError if it cannot be read."""
     try:
         megabytes = os.path.getsize(path) / 1e6
-        answer = in_a_fork(
-            lambda: pickle.dumps(_analysed(path)),
+        limits = ForkLimits(
             cpu_s=READING_S + READING_S_A_MB * megabytes,
             growth_bytes=READING_BYTES + round(READING_BYTES_A_MB * megabytes),
         )
+        answer = in_a_fork(lambda result: pickle.dump(_analysed(path), result), limits)
     except ForkEnded as ended:
         if ended.is_late:
             raise UsageError(f"{path} takes more time to read than its size explains") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ def test_the_report_says_why_and_what_to_paste() -> None:
 
 
 FUNCTIONS = """
-import signal, sys, time
+import os, re, signal, sys, time
 def prints():
     print("from the function")
     return 7
@@ -159,6 +160,24 @@ def exits(): sys.exit(5)
 def hangs():
     while True: pass
 def sleeps(): time.sleep(600)
+def swallows():
+    while True:
+        try: time.sleep(1)
+        except BaseException: pass
+def ignores():
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    re.fullmatch("(a+)+b", "a" * 60)
+class Answers:
+    def __getattr__(self, name): swallows()
+def answers(): return Answers()
+def leaves(): os._exit(0)
+def crashes(): os.kill(os.getpid(), signal.SIGKILL)
+class Rude(Exception):
+    def __str__(self): raise ValueError("x")
+def rude(): raise Rude
+class Ending(BaseException):
+    def __str__(self): raise SystemExit(0)
+def ending(): raise Ending
 """
 
 
@@ -187,6 +206,10 @@ def test_the_functions_output_is_not_mixed_into_the_json(folder: Path) -> None:
     [
         ("sets:raises", "sets:raises() raised ValueError: first"),
         ("sets:exits", "sets:exits() raised SystemExit: 5"),
+        ("sets:rude", "sets:rude() raised Rude"),
+        ("sets:ending", "sets:ending() raised Ending"),
+        ("sets:leaves", "sets:leaves() ended its process: it ended with status 0"),
+        ("sets:crashes", "sets:crashes() ended its process: it was ended by SIGKILL"),
         ("sets:none", "sets has no function none"),
         ("nowhere:none", "nowhere cannot be imported"),
         ("sets", "must be MODULE:FUNCTION"),
@@ -198,8 +221,11 @@ def test_a_function_that_fails_ends_in_one_line(folder: Path, name: str, words: 
     assert errors.count("\n") == 1 and "\x1b" not in errors
 
 
-@pytest.mark.parametrize("name", ["hangs", "sleeps"])
+@pytest.mark.parametrize("name", ["hangs", "sleeps", "swallows", "ignores", "answers"])
 def test_the_function_has_no_more_time_than_the_budget(folder: Path, name: str) -> None:
-    code, out, errors = _loader(folder, f"sets:{name}", "--budget", "1s")
+    """Also one that catches every exception, or that hangs in C where no signal is heard."""
+    begun = time.monotonic()
+    code, out, errors = _loader(folder, f"sets:{name}", "--budget", "0.5s")
     assert (code, out, errors.count("\n")) == (2, "", 1)
-    assert "has not returned within the budget of 1 s" in errors
+    assert "has not returned within the budget of 0.5 s" in errors
+    assert time.monotonic() - begun < 15.0
