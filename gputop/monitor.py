@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.phase_growth import grown
 from gputop.diagnosis.rules import RULES
 from gputop.diagnosis.rules.base import Rule
+from gputop.diagnosis.shown import Shown, settled
 from gputop.diagnosis.summary import WorstGpuSelector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
@@ -45,8 +47,11 @@ STEP_SERIES = "step_s"
 """Seconds a step, in the history of each GPU on which a job announces its steps."""
 
 
-class Frame(Struct, frozen=True):
-    """A snapshot with its diagnosis and history; every output shows frames."""
+class Frame(Struct, frozen=True, dict=True):
+    """A snapshot with its diagnosis and history; every output shows frames.
+
+    ``snapshot`` has the measured values, ``shown`` the means that screens show of them.
+    """
 
     snapshot: Snapshot
     diagnoses: tuple[GpuDiagnosis, ...]
@@ -61,6 +66,11 @@ class Frame(Struct, frozen=True):
     """The steps of jobs as their GPUs' rhythm shows them, whether or not the jobs announce them."""
     look_first: str | None = None
     """The UUID of the GPU that is worst off; None where none is in trouble."""
+
+    @cached_property
+    def shown(self) -> Shown:
+        """The means that screens show, settled once: outputs that paint nothing never ask for them."""
+        return settled(self.snapshot, self.diagnoses, self.history, self.process_history)
 
 
 def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[int]:

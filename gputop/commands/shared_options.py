@@ -257,10 +257,10 @@ def filtered(frame: Frame, expression: Expression) -> Frame:
     from gputop.paint.process_table import shown_rows
     from gputop.paint.view import View
 
-    passing_ids = {
-        id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=expression))
-    }
-    processes = tuple(p for p in frame.snapshot.processes if id(p) in passing_ids)
+    measured = frame.snapshot.processes
+    view = View(tree="all", filter=expression)
+    passing_ids = {id(shown.process) for shown in shown_rows(frame, view, measured)}
+    processes = tuple(p for p in measured if id(p) in passing_ids)
     return replace(frame, snapshot=replace(frame.snapshot, processes=processes))
 
 

@@ -353,6 +353,10 @@ LEAST_MORE_S = 10.0
 """Seconds that it must have wasted more, too: what nothing was wasted for has no order [judged]."""
 
 
+NO_TROUBLE = 2 + len(_TROUBLED)
+"""The rank of a GPU without trouble, behind all that have one."""
+
+
 class Trouble(Struct, frozen=True):
     """What is wrong with a GPU first, and for how many seconds it was."""
 

@@ -78,7 +78,7 @@ class Candidate(Struct, frozen=True):
 
 
 class BadgeTime(Struct):
-    """Since when one badge is shown, in Unix time, and the measured seconds since then."""
+    """One badge's begin in Unix time, and the measured seconds since then."""
 
     since: float
     lasted_s: float = 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Mapping
 from math import ceil, floor, isnan
+from typing import NamedTuple
 
 from gputop.model.ring import Ring
 
@@ -87,6 +88,13 @@ class _Columns:
             self.first = index
 
 
+class _FullMean(NamedTuple):
+    """The mean of one column, whose number it has."""
+
+    column: int
+    mean: float | None
+
+
 class _Track:
     """Ring buffers of one GPU, or of the host.
 
@@ -161,6 +169,8 @@ class History:
         self._capacity = max(16, round(FULL_RATE_S / interval_s))
         self._tracks: dict[Hashable, _Track] = {}
         self._charts: dict[tuple[Hashable, str, float], _Columns] = {}
+        self._full_means: dict[Hashable, dict[tuple[str, float], _FullMean]] = {}
+        """The mean of the last full column, by key, name and width."""
         self.latest_t: float | None = None
         self.marks: deque[tuple[float, str | None, str]] = deque(maxlen=256)
         """Marks in charts: time, key (None for all), text."""
@@ -212,6 +222,7 @@ class History:
     def forget(self, key: Hashable) -> None:
         """Drop everything under a key."""
         self._tracks.pop(key, None)
+        self._full_means.pop(key, None)
         for chart in [chart for chart in self._charts if chart[0] == key]:
             del self._charts[chart]
 
@@ -276,6 +287,43 @@ class History:
                 ):
                     means[i - first] = None
         return means
+
+    def last_full_mean(self, key: Hashable, name: str, width_s: float, t: float) -> float | None:
+        """Return the mean of the last column that is over at Unix time ``t``.
+
+        The column is one of those of ``columns``; None is a gap. It is computed once: a column never changes once its
+        time is over.
+        """
+        # A sample at a column's first instant belongs to the previous column.
+        column = ceil(t / width_s) - 2
+        means = self._full_means.setdefault(key, {})
+        known = means.get((name, width_s))
+        if known is None or known.column != column:
+            mean = self._mean_between(key, name, column * width_s, (column + 1) * width_s)
+            known = means[name, width_s] = _FullMean(column, mean)
+        return known.mean
+
+    def _mean_between(self, key: Hashable, name: str, begin: float, end: float) -> float | None:
+        """Return the time-weighted mean of a series; None where it is unknown or broken."""
+        track = self._tracks.get(key)
+        place = None if track is None else track.fast.places.get(name)
+        if track is None or place is None:
+            return None
+        for broken_from, broken_to, names in track.breaks:
+            if name in names and broken_from < end and broken_to > begin:
+                return None
+        ring, width = track.fast, len(track.fast.places)
+        weight = total = 0.0
+        for number in range(ring.count - 1, ring.count - len(ring.times) - 1, -1):
+            slot = number % ring.capacity
+            t, value = ring.times[slot], ring.values[slot * width + place]
+            if t <= begin:
+                break
+            covered_s = min(t, end) - max(t - ring.spans[slot], begin)
+            if covered_s > 0.0 and not isnan(value):
+                weight += covered_s
+                total += covered_s * value
+        return total / weight if weight else None
 
     def _make_room(self) -> None:
         """Drop unused charts before another one is kept."""

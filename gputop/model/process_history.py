@@ -68,6 +68,19 @@ class ProcessHistory:
         """
         return self._history.columns(key, name, width_s, count)
 
+    def last_full_mean(
+        self, process: ProcessSample, name: str, width_s: float, t: float
+    ) -> float | None:
+        """Return the mean of a series over the last column that is over at ``t``.
+
+        None for a process that is not followed. See ``History.last_full_mean``.
+        """
+        key = (process.pid, process.starttime, process.gpu)
+        if key not in self._last_seen_t:
+            return None
+        # Processes may be read more seldom than GPUs: their time ends with their last values.
+        return self._history.last_full_mean(key, name, width_s, min(t, self._t))
+
     def _rank(self, process: ProcessSample) -> tuple[int, bool, float]:
         is_known = (process.pid, process.starttime, process.gpu) in self._last_seen_t
         return _RANKS[process.role], not is_known, -(process.gpu_mem_bytes or 0.0)

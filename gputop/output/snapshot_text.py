@@ -48,10 +48,10 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         lines.append(Line().add(FOR_THE_WHY, "dim"))
     rows = [line.row(width) for line in lines]
     rows.append(host_rows.load(frame, view, width, indent=0))
-    if shown := process_table.shown_rows(frame, view):
+    if shown := process_table.shown_rows(frame, view, snapshot.processes):
         rows += [Line().row(width), process_table.head(view, width)]
         rows += [
-            process_table.row(row, view, width, frame.process_history, selected=False)
+            process_table.row(row, view, width, selected=False)
             for row in shown[:LONGEST_PROCESS_LIST]
         ]
         if len(shown) > LONGEST_PROCESS_LIST:

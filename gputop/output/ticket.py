@@ -48,7 +48,7 @@ def ticket_data(
                 "pid": p.pid,
                 "user": p.static.user,
                 "command": p.static.command or p.static.name,
-                **facts(p, process),
+                **({} if process is None else facts(p)),
             }
             for p in processes_on(frame, gpu.static.index, process)
         ],
@@ -58,13 +58,22 @@ def ticket_data(
 def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> list[ProcessSample]:
     """The chosen process, else all processes with a context there."""
     if process is not None:
-        return [process]
+        return [measured(frame, process)]
     return [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
 
 
-def facts(process: ProcessSample, chosen: ProcessSample | None) -> dict[str, object]:
-    """Activity of the chosen process by catalogue key; empty for others."""
-    return {key: value(process, key) for key in _FACTS} if process is chosen else {}
+def measured(frame: Frame, process: ProcessSample) -> ProcessSample:
+    """Return a process as it was measured, where a screen shows means of it."""
+    key = (process.pid, process.starttime, process.gpu)
+    for p in frame.snapshot.processes:
+        if (p.pid, p.starttime, p.gpu) == key:
+            return p
+    return process
+
+
+def facts(process: ProcessSample) -> dict[str, object]:
+    """Activity of a process by catalogue key."""
+    return {key: value(process, key) for key in _FACTS}
 
 
 def ticket_json(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
@@ -97,11 +106,8 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
         for p in processes_on(frame, gpu.static.index, process)
     ]
     if process is not None:
-        values = [
-            f"{name} {value}"
-            for name, value in facts(process, process).items()
-            if value is not None
-        ]
+        known = facts(measured(frame, process))
+        values = [f"{name} {value}" for name, value in known.items() if value is not None]
         lines.append(f"  {', '.join(values)}")
     return text_lines(lines)
 

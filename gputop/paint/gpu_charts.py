@@ -103,7 +103,7 @@ def add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
     The numbers are those at the cursor, else the newest.
     """
     axis = page.axis
-    labels = number_labels(g.mean, g.d)
+    labels = number_labels(g.gpu, g.d)
     if page.cursor is not None:
         sm, util = page.column("sm_active_pct"), page.column("util_pct")
         at_cursor = replace(g.gpu, util_pct=util, sm_active_pct=sm, sm_high_pct=None)

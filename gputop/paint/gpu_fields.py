@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.shown import is_newest
 from gputop.diagnosis.thresholds import WIDE_GAP
 from gputop.diagnosis.types import (
     GpuDiagnosis,
@@ -10,7 +11,7 @@ from gputop.model.quantity import NOT_MEASURED, gib, number
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.paint.line import Span
-from gputop.paint.words import Field, is_newest, is_red
+from gputop.paint.words import Field, is_red
 
 
 def sm_text(gpu: GpuSample, d: GpuDiagnosis, *, newest: bool) -> Span:

@@ -5,6 +5,7 @@ It is used on small terminals, and for GPUs beyond the room of panes.
 
 from __future__ import annotations
 
+from gputop.diagnosis.shown import is_newest
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE
 from gputop.diagnosis.types import NOT_WORKING_ALARM
 from gputop.model.clean_text import terminal_safe
@@ -16,7 +17,7 @@ from gputop.paint.gpu_fields import sm_text
 from gputop.paint.line import Line, Row, Span
 from gputop.paint.panes import OWNED, ShownGpu, figure_words, gap_rows, owner_of, trouble_since
 from gputop.paint.step_words import step_words
-from gputop.paint.words import gpu_label, is_newest
+from gputop.paint.words import gpu_label
 
 LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
@@ -48,7 +49,7 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
 
     Mini chart, UTIL, SM, memory, power, temperature, verdict.
     """
-    d, gpu, newest = g.d, g.mean, is_newest(g.d)
+    d, gpu, newest = g.d, g.gpu, is_newest(g.d)
     sm, sm_style = sm_text(gpu, d, newest=newest)
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
@@ -96,7 +97,7 @@ def list_title(g: ShownGpu, room: int, width: int) -> Line:
     It names the owner and since when; ``room`` of the GPUs have rows.
     """
     frame, gpu = g.frame, g.gpu
-    count = len(frame.snapshot.gpus)
+    count = len(frame.shown.gpus)
     others = f" {room} of {count} GPUs, " if room < count else ""
     since = trouble_since(g)
     end = width - (len(since) + 3 if since else 1)

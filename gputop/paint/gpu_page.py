@@ -36,14 +36,14 @@ ONE_LINE = 240
 
 def position_of(frame: Frame, uuid: str) -> int | None:
     """Return a GPU's position in the snapshot, or None."""
-    return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.uuid == uuid), None)
+    return next((i for i, gpu in enumerate(frame.shown.gpus) if gpu.static.uuid == uuid), None)
 
 
 def gpu_details(
     frame: Frame, state: DetailsView, uuid: str, width: int, height: int
 ) -> DetailsPainted:
     """The screen in exactly ``height`` rows of ``width`` cells."""
-    position, gpus, view = position_of(frame, uuid), frame.snapshot.gpus, state.view
+    position, gpus, view = position_of(frame, uuid), frame.shown.gpus, state.view
     gpu = None if position is None else gpus[position]
     page = DetailPage(
         frame, state, gpu, partial(frame.history.columns, uuid), frame.history.latest_t, width
@@ -62,7 +62,7 @@ def gpu_details(
     if frame.snapshot.machine.is_simulated:
         name += ": simulated here, named as on a real GPU"
     page.heading(name)
-    page.rows += provenance_rows(frame.snapshot, gpu, width)
+    page.rows += provenance_rows(frame.snapshot, gpu, frame.shown.mean_s[position], width)
     return page.painted(
         head, foot, height, *[("[ ] GPU", "right_square_bracket")] * (len(gpus) > 1)
     )

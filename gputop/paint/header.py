@@ -38,9 +38,9 @@ def header(frame: Frame, view: View, width: int) -> Line:
     wide = width >= 100
     names = [
         product(gpu.static.name, gpu.mem_total_bytes) if wide else model_name(gpu.static.name)
-        for gpu in snapshot.gpus
+        for gpu in frame.shown.gpus
     ]
-    words, style = sm_provenance(snapshot.gpus)
+    words, style = sm_provenance(frame.shown.gpus)
     if not wide:
         words = words.replace("SM not measured", "SM n/a").replace("measured · ", "")
     # (rank in giving way, text, style, key): the highest rank goes first; that a node is simulated is never left out.
@@ -137,7 +137,7 @@ def waste_words(frame: Frame) -> str:
 
     What nobody held, and what was not judged, is named too; empty before 10 s.
     """
-    waste, gpus = frame.waste, len(frame.snapshot.gpus) - len(split_gpus(frame.snapshot))
+    waste, gpus = frame.waste, len(frame.shown.gpus) - len(split_gpus(frame.snapshot))
     if waste.recent_gpus <= 0 or waste.recent_s < LEAST_WASTE_S:
         return ""
     wasted = _gpus_words(waste.recent_lost_gpus, gpus)
@@ -180,7 +180,7 @@ def summary(frame: Frame, view: View, width: int) -> Line:
     text = waste_words(frame)
     if text and line.width + 3 + len(text) <= width:
         line.add("   ").add(text, "text", WASTE)
-    for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
+    for notice in (*frame.snapshot.notices, *_sm_fixes(frame.shown.gpus)):
         if line.width + 4 + 20 <= width:
             line.add("   ").add(
                 shorten(terminal_safe(notice), width - line.width - 1), "level.yellow"

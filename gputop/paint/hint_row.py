@@ -53,7 +53,7 @@ def look_first_words(frame: Frame) -> str:
 
     Empty where no GPU is in trouble.
     """
-    pairs = zip(frame.snapshot.gpus, frame.diagnoses, strict=True)
+    pairs = zip(frame.shown.gpus, frame.diagnoses, strict=True)
     gpu, d = next(((gpu, d) for gpu, d in pairs if d.uuid == frame.look_first), (None, None))
     if gpu is None or d is None:
         return ""

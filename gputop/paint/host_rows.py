@@ -195,5 +195,5 @@ def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
             starved,
             key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0),
         )
-    gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
+    gpu = next(g for g in frame.shown.gpus if g.static.uuid == chosen.uuid)
     return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None

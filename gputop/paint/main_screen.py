@@ -151,7 +151,7 @@ class Painter:
         if view.process is not None and at >= 0:
             first = max(min(first, at), at - room + 1)
         for i in range(first, min(first + room, len(shown))):
-            row = process_table.row(shown[i], view, width, frame.process_history, selected=i == at)
+            row = process_table.row(shown[i], view, width, selected=i == at)
             out.add(row, Target("process", process_table.key_of(shown[i].process)))
 
     def target(self, row: int, column: int = 0) -> Target | None:
@@ -166,7 +166,7 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     bar, counts = header.header(frame, view, width), header.summary(frame, view, width)
     out.add(bar.row(width), bar.target())
     out.add(counts.row(width), counts.target("count"))
-    gpus = [ShownGpu(frame, view, position) for position in range(len(frame.snapshot.gpus))]
+    gpus = [ShownGpu(frame, view, position) for position in range(len(frame.shown.gpus))]
     if gpus and (view.layout == "list" or not _add_panes(out, gpus, width)):
         _add_list(out, gpus, width)
     return out
@@ -227,7 +227,7 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
     )
     host = [load, *attribution]
     if has_title:
-        host.insert(0, host_rows.title(frame, width, [g.mean for g in gpus]))
+        host.insert(0, host_rows.title(frame, width, [g.gpu for g in gpus]))
     heights = screen_division.pane_heights(
         count, selected_gpu(frame, view), width, out.left - len(host) - 2
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from gputop.diagnosis.gpu_owners import owner_words
+from gputop.diagnosis.shown import counts_truly
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, since_words, summarize
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.clean_text import terminal_safe
@@ -28,10 +29,8 @@ from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     Field,
-    averaged,
     badge_rows,
     because,
-    counts_truly,
     gpu_label,
     is_measured,
     model_name,
@@ -62,7 +61,7 @@ class ShownGpu:
 
     def __init__(self, frame: Frame, view: View, position: int) -> None:
         self.frame, self.view, self.position = frame, view, position
-        self.gpu: GpuSample = frame.snapshot.gpus[position]
+        self.gpu: GpuSample = frame.shown.gpus[position]
         self.d: GpuDiagnosis = frame.diagnoses[position]
         self.glyphs, self.told = view.glyphs, summarize(self.d)
         self.alarm, self.red = (
@@ -74,11 +73,6 @@ class ShownGpu:
     def selected(self) -> bool:
         """Whether this is the selected GPU."""
         return self.position == selected_gpu(self.frame, self.view)
-
-    @cached_property
-    def mean(self) -> GpuSample:
-        """Sample with the means of the verdict."""
-        return averaged(self.frame, self.position)
 
     def axis(self, columns: int, step: int) -> TimeAxis:
         """Return the time axis of the view's span."""
@@ -117,7 +111,7 @@ def gap_rows(g: ShownGpu, axis: TimeAxis, rows: int) -> list[list[Span]]:
 
 def title_widths(frame: Frame) -> tuple[int, int]:
     """Return the widths of the longest label and model."""
-    gpus = frame.snapshot.gpus
+    gpus = frame.shown.gpus
     return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
 
 
@@ -248,7 +242,7 @@ def pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = No
     charts = gap_rows(g, axis, rows - 1 if has_axis else rows)
     if has_axis:
         charts.append(axis_spans(axis, g.view.utc_offset_s, None))
-    labels = number_labels(g.mean, g.d, rows)
+    labels = number_labels(g.gpu, g.d, rows)
     texts = (_tall_info if rows >= LEAST_TALL else _short_info)(g, info_width, rows)
     for row in range(rows):
         line = Line()
@@ -265,7 +259,7 @@ def pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = No
 
 def facts(g: ShownGpu) -> list[Field]:
     """Return counters, board and buses, the most telling first."""
-    return counters(g.mean) + board(g.mean) + buses(g.mean)
+    return counters(g.gpu) + board(g.gpu) + buses(g.gpu)
 
 
 def memory_spans(g: ShownGpu, width: int, bar_width: int) -> list[Span]:
@@ -273,7 +267,7 @@ def memory_spans(g: ShownGpu, width: int, bar_width: int) -> list[Span]:
 
     Since when the GPU is in trouble follows where that has room.
     """
-    gpu = g.mean
+    gpu = g.gpu
     spans: list[Span] = [("MEM  ", "dim")]
     spans += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, g.glyphs, "bar.used")
     spans.append((f" {memory(gpu)}", "text"))
@@ -288,12 +282,12 @@ def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     if g.gpu.lost_reason is None:
         metrics.insert(0, memory_spans(g, width, 12 if width >= 60 else 8))
         if g.selected:
-            metrics.append(engines(g.mean, width))
-    return verdict_lines(g.mean, g.d, width, rows, metrics)
+            metrics.append(engines(g.gpu, width))
+    return verdict_lines(g.gpu, g.d, width, rows, metrics)
 
 
 def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
-    gpu = g.mean
+    gpu = g.gpu
     numbers: list[Field] = (
         []
         if gpu.lost_reason is not None
@@ -349,7 +343,7 @@ def chart(
     """
     axis = pane_axis(g, width - LABEL_WIDTH - 1 - axis_width)
     charts = gap_rows(g, axis, rows)
-    labels = number_labels(g.mean, g.d)
+    labels = number_labels(g.gpu, g.d)
     step = max(1, rows // len(labels)) if rows >= len(labels) else 1
     # Of four rows none is in the middle.
     scale = {rows // 2: " 50" if rows > 5 or rows % 2 else "", rows - 1: " 0", 0: " 100"}
@@ -440,7 +434,7 @@ def full_pane(
     words = 2 if not g.told.remedy else 3 if rows < LEAST_WORDY else 4
     beside = lanes(g, width) if has_lanes else []
     has_engines = g.selected and rows >= LEAST_WORDY and g.gpu.lost_reason is None
-    more = [Line().to(2).add_all(engines(g.mean, width - 3)).row(width)] if has_engines else []
+    more = [Line().to(2).add_all(engines(g.gpu, width - 3)).row(width)] if has_engines else []
     room = rows - 3 - len(beside) - len(more)
     # Without a remedy of its own a verdict leaves the second of its rows to a badge.
     to_say = words + badge_rows(g.told, width - 4) - (0 if g.told.remedy else 1)

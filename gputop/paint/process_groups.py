@@ -38,7 +38,7 @@ class ProcessGroup(Struct, frozen=True):
 def groups(frame: Frame, by: Grouping) -> list[ProcessGroup]:
     """All groups, those that hold most GPU memory first."""
     members: dict[str, list[ProcessSample]] = {}
-    for p in frame.snapshot.processes:
+    for p in frame.shown.processes:
         members.setdefault(group_of(p, by), []).append(p)
     idle = {d.index for d in frame.diagnoses if d.state in NOT_WORK}
     all_groups = [_group(name, processes, idle) for name, processes in members.items()]

@@ -34,7 +34,7 @@ NOT_RECORDED = "not recorded: threads are read live only"
 
 def find(frame: Frame, key: ProcessKey) -> ProcessSample | None:
     """The process in the snapshot, by its identity."""
-    return next((p for p in frame.snapshot.processes if (p.pid, p.starttime, p.gpu) == key), None)
+    return next((p for p in frame.shown.processes if (p.pid, p.starttime, p.gpu) == key), None)
 
 
 def process_details(
@@ -62,7 +62,7 @@ def process_details(
     _add_facts(page, shown)
     _add_charts(page, key, now, height - len(head) - len(foot) - 1)
     page.rows.append(Line().row(width))
-    processes = frame.snapshot.processes
+    processes = frame.shown.processes
     if now is not None:
         branch = family(processes, shown)
         words = (
@@ -83,7 +83,7 @@ def _title(
 ) -> Row:
     name = "" if shown is None else terminal_safe(shown.static.name or "")[:24]
     line = Line().add("─ ", "rule").add(f"{key[0]}  {name}".rstrip(), "title")
-    gpu = next((g for g in frame.snapshot.gpus if g.static.index == key[2]), None)
+    gpu = next((g for g in frame.shown.gpus if g.static.index == key[2]), None)
     if gpu is not None:
         line.add(f"   on GPU {gpu_label(gpu)}", "text")
     if now is None:
@@ -107,7 +107,7 @@ def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, ro
 
     On a core, queued for one, in disk wait, on the network, asleep.
     """
-    gpus = page.frame.snapshot.gpus
+    gpus = page.frame.shown.gpus
     charts = process_charts(
         page, now, next((g.mem_total_bytes for g in gpus if g.static.index == key[2]), None)
     )

@@ -12,10 +12,9 @@ from operator import itemgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import trouble
+from gputop.diagnosis.summary import NO_TROUBLE, trouble
 from gputop.diagnosis.types import NOT_WORKING, GpuDiagnosis
 from gputop.model.clean_text import terminal_safe
-from gputop.model.process_history import ProcessHistory
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.cells import fit, shorten
@@ -58,10 +57,17 @@ class ShownProcess(Struct, frozen=True):
 Families = tuple[list[ShownProcess], list[ProcessSample]]
 
 
-def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
-    """Return all rows of the table in order."""
+def shown_rows(
+    frame: Frame, view: View, processes: Sequence[ProcessSample] | None = None
+) -> list[ShownProcess]:
+    """Return all rows of the table in order.
+
+    Order, filter and cells have one value: the frame's means, unless other ``processes`` are given.
+    """
+    if processes is None:
+        processes = frame.shown.processes
     selected = frame.diagnoses[selected_gpu(frame, view)] if frame.diagnoses else None
-    parents, strays = families(frame.snapshot.processes)
+    parents, strays = families(processes)
     verdicts = verdict_words(frame) if view.filter else {}
     passing_rows = parents
     chosen: dict[ProcessKey, tuple[ProcessSample, ...]] = {}
@@ -180,11 +186,14 @@ def _by_verdict(rows: list[ShownProcess], frame: Frame, view: View) -> list[Show
     The selected GPU first, then those in trouble, the worst first, then the others; each by memory.
     """
     selected = frame.diagnoses[selected_gpu(frame, view)].index if frame.diagnoses else None
-    kinds = {d.index: kind for d in frame.diagnoses if (kind := trouble(d)) is not None}
+    kinds: dict[int | None, int] = {}
+    for d in frame.diagnoses:
+        kind = trouble(d)
+        kinds[d.index] = NO_TROUBLE if kind is None else kind
 
     def place(row: ShownProcess) -> tuple[bool, int, float]:
         gpu = row.process.gpu
-        kind = len(frame.diagnoses) if gpu is None else kinds.get(gpu, len(kinds))
+        kind = kinds.get(gpu, NO_TROUBLE + 1)
         return gpu != selected, kind, -(row.process.gpu_mem_bytes or 0.0)
 
     return sorted(rows, key=place, reverse=view.inverted)
@@ -296,24 +305,12 @@ def head(view: View, width: int) -> Row:
     return line.row(width)
 
 
-SETTLED, SETTLED_S = ("cpu_pct", "gpu_time_pct"), 30.0
-"""What never stands still is shown as the mean of the last full so many seconds."""
-
-
-def settled(process: ProcessSample, history: ProcessHistory) -> ProcessSample:
-    """Return a process with means of its restless values."""
-    means = {key: history.columns(key_of(process), key, SETTLED_S, 2)[0] for key in SETTLED}
-    return replace(process, **{key: mean for key, mean in means.items() if mean is not None})
-
-
-def row(
-    shown: ShownProcess, view: View, width: int, history: ProcessHistory, *, selected: bool
-) -> Row:
+def row(shown: ShownProcess, view: View, width: int, *, selected: bool) -> Row:
     """Return one process as a row.
 
     Rows below a GPU process are dimmed and carry a branch instead of the GPU's number.
     """
-    process = settled(shown.process, history)
+    process = shown.process
     style = "dim" if process.role in ("helper", "loader") else "text"
     line = Line()
     for i, placed in enumerate(columns_for(width, view.columns)):
@@ -354,7 +351,7 @@ def _command(process: ProcessSample, scrolled: int) -> str:
 
 def nothing_words(frame: Frame, view: View) -> str:
     """Why the table is empty."""
-    processes = frame.snapshot.processes
+    processes = frame.shown.processes
     if view.filter and processes:
         if processes[0].unavailable.get("state") == NOT_READ_YET:
             return f"the processes on the GPUs, {len(processes)} in all, are {NOT_READ_YET}"
@@ -381,7 +378,7 @@ def chosen_process(frame: Frame, view: View) -> ProcessSample | None:
     """
     if view.process is None:
         return None
-    return next((p for p in frame.snapshot.processes if key_of(p) == view.process), None)
+    return next((p for p in frame.shown.processes if key_of(p) == view.process), None)
 
 
 def cursor(rows: Sequence[ShownProcess], frame: Frame, view: View) -> int:
@@ -393,9 +390,9 @@ def cursor(rows: Sequence[ShownProcess], frame: Frame, view: View) -> int:
         for i, shown in enumerate(rows):
             if key_of(shown.process) == view.process:
                 return i
-    if not frame.snapshot.gpus:
+    if not frame.shown.gpus:
         return 0 if rows else -1
-    index = frame.snapshot.gpus[selected_gpu(frame, view)].static.index
+    index = frame.shown.gpus[selected_gpu(frame, view)].static.index
     return next(
         (i for i, shown in enumerate(rows) if shown.process.gpu == index), 0 if rows else -1
     )

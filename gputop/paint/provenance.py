@@ -38,8 +38,13 @@ def shown_value(metric: Metric, value: float | None) -> str:
     return NOT_MEASURED if value is None else _WRITERS.get(metric.unit, number)(value)
 
 
-def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int) -> list[Row]:
-    """One row a value, under a row of heads."""
+def provenance_rows(
+    snapshot: Snapshot, gpu: GpuSample, mean_s: Mapping[str, float], width: int
+) -> list[Row]:
+    """One row a value, under a row of heads.
+
+    ``mean_s`` has the seconds over which a value is a mean, by key.
+    """
     late = max(snapshot.stale.values(), default=0.0)
     head = (
         Line()
@@ -60,7 +65,7 @@ def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int) -> list[Row]
             line.add(" " * 9).add(shorten(_missing(metric, gpu), width - line.width - 1), "dim")
         else:
             line.add(f"{_age(metric, gpu, late):<9}", "dim")
-            line.add(shorten(_source(metric, gpu), width - line.width - 1), "dim")
+            line.add(shorten(_source(metric, gpu, mean_s.get(key)), width - line.width - 1), "dim")
         rows.append(line.row(width))
     return rows
 
@@ -73,17 +78,19 @@ def _age(metric: Metric, gpu: GpuSample, late_s: float) -> str:
     return f"{late_s:.0f} s" if late_s else "fresh"
 
 
-def _source(metric: Metric, gpu: GpuSample) -> str:
+def _source(metric: Metric, gpu: GpuSample, mean_s: float | None) -> str:
     origin = metric.origin or ""
+    mean = "" if mean_s is None else f", mean of {mean_s:.0f} s"
     if not metric.activity:
-        return origin
+        return origin + mean
     if SM_SOURCES[gpu.sm_source].dcgm:
         origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
     elif gpu.sm_source == "counters":
         origin = "hardware counters, held exclusively"
-    window = "" if gpu.sm_window_s is None else f", mean of {seconds(gpu.sm_window_s)}"
+    if not mean and gpu.sm_window_s is not None:
+        mean = f", mean of {seconds(gpu.sm_window_s)}"
     doubt = gpu.doubts.get(metric.key)
-    return origin + window + ("" if doubt is None else f", {doubt}")
+    return origin + mean + ("" if doubt is None else f", {doubt}")
 
 
 def _missing(metric: Metric, gpu: GpuSample) -> str:

@@ -45,7 +45,7 @@ USUAL = shown_keys((*KEYS, *REPLAY_KEYS))
 
 def bar_height(frame: Frame, replay: Replay) -> int:
     """Rows of the whole bar: state, a strip for each GPU, position."""
-    return len(frame.snapshot.gpus) + 2
+    return len(frame.shown.gpus) + 2
 
 
 def replay_bar(
@@ -56,7 +56,7 @@ def replay_bar(
     State and keys, the strips of as many GPUs as ``room`` rows allow, and the position; at least one row. A click on
     the first row means a key, below it the moment of a column.
     """
-    gpus = frame.snapshot.gpus
+    gpus = frame.shown.gpus
     count = min(len(gpus), max(room - 2, 1 if room > 1 else 0))
     # If not all fit, those around the selected one.
     first = max(0, min(selected_gpu(frame, view) - count // 2, len(gpus) - count))

@@ -143,7 +143,7 @@ def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) 
 
 def position_of(frame: Frame, at: int) -> int | None:
     """Return the position of a step's GPU, or None."""
-    return next((i for i, gpu in enumerate(frame.snapshot.gpus) if gpu.static.index == at), None)
+    return next((i for i, gpu in enumerate(frame.shown.gpus) if gpu.static.index == at), None)
 
 
 def changed(now: Frame, after: Frame, at: int) -> str:
@@ -151,10 +151,10 @@ def changed(now: Frame, after: Frame, at: int) -> str:
 
     Over the window of the verdicts.
     """
-    position, other = position_of(now, at), after.snapshot.gpus[at].static.uuid
+    position, other = position_of(now, at), after.shown.gpus[at].static.uuid
     if position is None:
         return ""
-    uuid = now.snapshot.gpus[position].static.uuid
+    uuid = now.shown.gpus[position].static.uuid
     parts = []
     for name, key, unit in (
         ("UTIL", "util_pct", "%"),

@@ -87,7 +87,7 @@ def next_counted(view: View, frame: Frame, group: str) -> View:
 
     It wraps around.
     """
-    gpus, at = frame.snapshot.gpus, selected_gpu(frame, view)
+    gpus, at = frame.shown.gpus, selected_gpu(frame, view)
     positions = [i for i, d in enumerate(frame.diagnoses) if group_of(d) == group]
     if not positions:
         return view
@@ -98,7 +98,7 @@ def next_counted(view: View, frame: Frame, group: str) -> View:
 
 def other_gpu(view: View, frame: Frame, step: int) -> View:
     """The view with the next or previous GPU selected, wrapping around."""
-    gpus = frame.snapshot.gpus
+    gpus = frame.shown.gpus
     if not gpus:
         return view
     at = (selected_gpu(frame, view) + step) % len(gpus)

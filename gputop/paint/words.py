@@ -9,8 +9,6 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from msgspec.structs import replace
-
 from gputop.diagnosis.rules.device_badges import ECC, MEMORY_LEAK
 from gputop.diagnosis.rules.heat_badges import POWER_BRAKE, THERMAL
 from gputop.diagnosis.sm_remedy import power_word
@@ -32,27 +30,14 @@ from gputop.diagnosis.types import (
 )
 from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.derived import lacks_sm
-from gputop.model.metrics import ACTIVITY_KEYS
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.monitor import Frame
 from gputop.paint.cells import cells, fit
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.line import Span
 
 Field = tuple[str, str]
 """Text and style of what is shown whole or not at all."""
-AVERAGED = (
-    "util_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "fp32_active_pct", "fp64_active_pct",
-    "dram_active_pct",
-)  # fmt: skip
-"""What rows show as means over the verdict's window."""
-SETTLED = (
-    "power_w", "temp_c", "sm_clock_mhz", "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s",
-    "nvlink_tx_bytes_per_s",
-)  # fmt: skip
-"""What they show as means of the last full ``SETTLED_S`` seconds."""
-SETTLED_S = 10.0
 LONGEST_NAME = 24
 """Cells of a product's name: a longer one is not NVIDIA's, and must not push the verdict aside."""
 
@@ -107,50 +92,6 @@ def gpu_label(gpu: GpuSample) -> str:
 def is_measured(gpu: GpuSample) -> bool:
     """Whether SM activity is measured on this GPU at present."""
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is not None
-
-
-def counts_truly(d: GpuDiagnosis) -> bool:
-    """Return whether the GPU's counters can be trusted.
-
-    A broken counter measures nothing, whatever it reads.
-    """
-    return not any(badge.id == "counter_fault" for badge in d.badges)
-
-
-def believed(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
-    """Return the sample without a broken counter's values.
-
-    Its 0 is not shown as a measurement.
-    """
-    if counts_truly(d):
-        return gpu
-    return replace(gpu, **dict.fromkeys(ACTIVITY_KEYS))
-
-
-def averaged(frame: Frame, position: int) -> GpuSample:
-    """Return a sample with the means of its verdict.
-
-    Numbers and words agree; values of a broken counter are left out in any case. While there are too few samples
-    for a verdict, and where a value has no mean yet, its newest value is kept. Restless values without a verdict,
-    such as power, are means of the last full ten seconds.
-    """
-    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
-    means: dict[str, float | None] = {}
-    for key in SETTLED:
-        if getattr(gpu, key) is not None:
-            before, _ = frame.history.columns(gpu.static.uuid, key, SETTLED_S, 2)
-            means[key] = getattr(gpu, key) if before is None else before
-    if d.means is not None and not d.means.is_few:
-        means |= {key: value for key in AVERAGED if (value := getattr(d.means, key)) is not None}
-    return believed(replace(gpu, **means), d)
-
-
-def is_newest(d: GpuDiagnosis) -> bool:
-    """Return whether numbers are a single second's.
-
-    Otherwise they are the means of a verdict.
-    """
-    return d.means is None or d.means.is_few
 
 
 def sm_provenance(gpus: Sequence[GpuSample]) -> tuple[str, str]:

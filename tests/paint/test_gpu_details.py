@@ -189,20 +189,20 @@ def test_provenance_names_the_source_that_measures_now() -> None:
     scraped = replace(
         frame.snapshot.gpus[1], sm_source="dcgm-exporter", sm_window_s=30.0, sm_age_s=4.0
     )
-    text = plain_text(provenance_rows(frame.snapshot, scraped, 120))
+    text = plain_text(provenance_rows(frame.snapshot, scraped, {}, 120))
     row = next(row for row in text.splitlines() if row.startswith("  SM  "))
     assert "dcgm-exporter: DCGM_FI_PROF_SM_ACTIVE, mean of 30.0 s" in row and "4.0 s" in row
     counted = replace(scraped, sm_source="counters", sm_window_s=1.0)
     row = next(
         r
-        for r in plain_text(provenance_rows(frame.snapshot, counted, 120)).splitlines()
+        for r in plain_text(provenance_rows(frame.snapshot, counted, {}, 120)).splitlines()
         if "  SM  " in r
     )
     assert "hardware counters, held exclusively, mean of 1.0 s" in row and "GPM" not in row
     power = next(row for row in text.splitlines() if row.startswith("  POWER"))
     assert "nvmlDeviceGetPowerUsage" in power and "fresh" in power
     late = replace(frame.snapshot, stale={"nvml": 7.0})
-    text = plain_text(provenance_rows(late, scraped, 120))
+    text = plain_text(provenance_rows(late, scraped, {}, 120))
     assert "7 s" in next(row for row in text.splitlines() if row.startswith("  POWER"))
 
 

@@ -65,6 +65,25 @@ def test_a_process_below_none_shows_where_it_passes() -> None:
     assert 9 not in _pids(stray, View(filter=parse("role:gpu")))
 
 
+@pytest.mark.parametrize("troubled", [(3,), (3, 6), (3, 6, 7)])
+@pytest.mark.parametrize("selected", [0, 3])
+def test_processes_of_gpus_in_trouble_stand_above_those_of_healthy_ones(
+    troubled: tuple[int, ...], selected: int
+) -> None:
+    frame = demo_frame()
+    healthy, waits = frame.diagnoses[1], frame.diagnoses[3]
+    judged = [
+        replace(waits if d.index in troubled else healthy, index=d.index, uuid=d.uuid)
+        for d in frame.diagnoses
+    ]
+    gpus = [gpu.static.uuid for gpu in frame.snapshot.gpus]
+    view = View(gpu=gpus[selected], tree="none")
+    rows = shown_rows(replace(frame, diagnoses=tuple(judged)), view)
+    order = [at for at in dict.fromkeys(row.process.gpu for row in rows) if at is not None]
+    in_trouble = [at for at in troubled if at != selected]
+    assert order[0] == selected and set(order[1 : 1 + len(in_trouble)]) == set(in_trouble)
+
+
 def test_the_words_of_a_verdict_are_a_filter() -> None:
     frame = demo_frame()
     starved = {d.index for d in frame.diagnoses if d.state == "starved"}
@@ -156,10 +175,8 @@ def test_rows_fill_their_width_whatever_the_columns_and_the_names(chosen: tuple[
     view = View(columns=chosen, tree="all", filter=parse("!zzz"))
     for width in (40, 80, 133, 300):
         rows = [process_table.head(view, width)]
-        history = bad.process_history
         rows += [
-            process_table.row(shown, view, width, history, selected=True)
-            for shown in shown_rows(bad, view)
+            process_table.row(shown, view, width, selected=True) for shown in shown_rows(bad, view)
         ]
         assert {cells(_text(row)) for row in rows} == {width}
         assert all(_text(row).isprintable() for row in rows)
@@ -170,7 +187,7 @@ def test_heads_stand_over_their_values() -> None:
     for width in (80, 120, 160):
         head = _text(process_table.head(view, width))
         shown = shown_rows(frame, view)[0]
-        line = _text(process_table.row(shown, view, width, frame.process_history, selected=False))
+        line = _text(process_table.row(shown, view, width, selected=False))
         end = head.index("GPU-MEM") + len("GPU-MEM")
         assert line[:end].endswith(" G")
         assert line[head.index("COMMAND") :].startswith("python")

@@ -139,7 +139,7 @@ async def test_secrets_are_masked_until_v_and_found_only_then() -> None:
 async def test_a_deep_look_asks_about_the_selected_process_and_its_busiest_loader() -> None:
     frame = demo_frame()
     parent = next(p for p in frame.snapshot.processes if p.pid == 4802)
-    loaders = [p for p in frame.snapshot.processes if p.ppid == 4802]
+    loaders = [p for p in frame.shown.processes if p.ppid == 4802]
     busiest = max(loaders, key=lambda p: p.cpu_pct or 0.0)
     asked = Asked()
     app, _ = app_on(view=View(process=(4802, parent.starttime, parent.gpu)), access=asked)
