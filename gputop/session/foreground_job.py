@@ -46,6 +46,9 @@ class ForegroundJob:
         def become_job() -> None:
             """Set the group in the child, before any key can reach another one."""
             os.setpgid(0, 0)
+            # What was ignored stays so (nohup); exec would give a signal with a handler its default.
+            self._restore_handlers(FORWARDED)
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual_mask)
             if terminal is not None:
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
                 with suppress(OSError):
@@ -53,15 +56,24 @@ class ForegroundJob:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU})
 
         self._own_group = own_group
-        # With SIGCHLD ignored, which a parent may have passed on, the kernel keeps no exit code.
-        self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._process = in_our_place(command, become_job)
-        self.pid = self._process.pid
+        # A signal that comes while the job starts waits until there is somebody to pass it on to.
+        usual_mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+        try:
+            # With SIGCHLD ignored, which a parent may have passed on, the kernel keeps no exit code.
+            self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in FORWARDED:
+                self._handlers[number] = signal.signal(number, self._forward)
+            try:
+                self._process = in_our_place(command, become_job)
+            except BaseException:
+                self._restore_handlers(tuple(self._handlers))
+                raise
+            self.pid = self._process.pid
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, usual_mask)
         if terminal is not None:
             # A background process that changes its terminal's settings is stopped by this signal.
             self._handlers[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        for number in FORWARDED:
-            self._handlers[number] = signal.signal(number, self._forward)
         once("job", self._watch)
 
     def take_changes(self) -> bool:
@@ -84,10 +96,13 @@ class ForegroundJob:
     def finish(self) -> None:
         """Give the terminal and the signals back."""
         self._give_terminal(self.pid, self._own_group)
-        for number, handler in self._handlers.items():
+        self._restore_handlers(tuple(self._handlers))
+
+    def _restore_handlers(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            handler = self._handlers.pop(number)
             if handler is not None:
                 signal.signal(number, handler)
-        self._handlers.clear()
 
     def _watch(self) -> None:
         """Wait for the job on a thread of its own."""

@@ -27,6 +27,7 @@ from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import report_recording
 from gputop.report.lanes import pictured_recording
+from gputop.session.foreground_job import FORWARDED
 from gputop.session.job import JobResult, RelativesOf, _Watch, run_job
 from gputop.session.record_run import record
 from gputop.sources.marked import Marked
@@ -397,3 +398,53 @@ def test_a_mark_that_comes_after_the_last_frame_is_recorded(
     assert done.path is not None
     events = [event.text for snapshot in read_snapshots(done.path) for event in snapshot.events]
     assert events == ["the end"]
+
+
+AT_THE_START = """
+import os, signal, sys, threading
+from gputop.session import foreground_job
+numbers = [int(word) for word in sys.argv[1].split(",")]
+signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+start = foreground_job.in_our_place
+def start_under_signals(command, before_exec):
+    for number in numbers:
+        os.kill(os.getpid(), number)
+    process = start(command, before_exec)
+    for number in numbers:
+        os.kill(os.getpid(), number)
+    return process
+foreground_job.in_our_place = start_under_signals
+changed = threading.Event()
+try:
+    job = foreground_job.ForegroundJob(sys.argv[2:], changed.set)
+except OSError as error:
+    print("no job:", error.strerror, flush=True)
+    sys.exit()
+while not job.take_changes():
+    changed.wait(1.0)
+    changed.clear()
+print("code", job.exit_code, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_while_the_job_starts_is_passed_on_to_it(number: signal.Signals) -> None:
+    words = [sys.executable, "-c", AT_THE_START, str(int(number)), "sleep", "60"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout) == (0, f"code {128 + number}\n"), done.stderr
+
+
+def test_the_job_ignores_what_was_ignored_and_nothing_else() -> None:
+    shell = "grep -E 'Sig(Ign|Blk)' /proc/$$/status"
+    words = [sys.executable, "-c", AT_THE_START, str(int(signal.SIGUSR2)), "sh", "-c", shell]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    masks = {line.split()[0]: int(line.split()[1], 16) for line in done.stdout.splitlines()[:2]}
+    forwarded = sum(1 << number - 1 for number in FORWARDED)
+    assert masks["SigIgn:"] & forwarded == 1 << signal.SIGUSR2 - 1
+    assert masks["SigBlk:"] == 0 and "code 0" in done.stdout
+
+
+def test_a_signal_while_a_job_cannot_start_has_its_usual_effect() -> None:
+    words = [sys.executable, "-c", AT_THE_START, str(int(signal.SIGTERM)), "/no/such/program"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")
