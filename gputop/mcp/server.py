@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -18,6 +19,8 @@ from gputop.system.children import TooLate, finished, our_program, ours
 
 LIMIT_S = 150.0
 MOST_WATCH_S = 120.0
+MOST_AT_ONCE = 4
+"""Commands that run at once; other calls wait. A command takes a core and some 100 MB [judged]."""
 INSTRUCTIONS = (
     "gputop tells how much of a busy NVIDIA GPU really works (SM activity) and why the rest does not. Start with "
     "`diagnose`; after a change, `compare` and `trace` with two files say whether it helped. Answers are the JSON of "
@@ -63,6 +66,8 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
     """
     allowed = Folders(folders)
     server = StrictServer("gputop", version=__version__, instructions=INSTRUCTIONS)
+    # The SDK calls each tool on a thread of its own.
+    at_once = threading.BoundedSemaphore(MOST_AT_ONCE)
     tool = server.tool(annotations=READ_ONLY, structured_output=False)
 
     def answer(*words: str, files: Sequence[str] = ()) -> str:
@@ -72,9 +77,9 @@ def make_server(folders: Sequence[str], options: Sequence[str] = ()) -> MCPServe
         """
         try:
             paths = [allowed.file(name) for name in files]
-            done = finished(
-                our_program("gputop.cli", *words, *paths, "--json", *options), ours(), LIMIT_S
-            )
+            command = our_program("gputop.cli", *words, *paths, "--json", *options)
+            with at_once:
+                done = finished(command, ours(), LIMIT_S)
             if not done.stdout.startswith("{"):
                 lines = done.stderr.strip().splitlines() or ["no result"]
                 # The line may quote the file.

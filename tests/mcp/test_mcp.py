@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +110,30 @@ async def test_arguments_that_a_tool_cannot_take_are_refused_in_one_line(tmp_pat
             await server.call_tool(tool, given)
         said = str(refused.value)
         assert words in said and "\n" not in said
+
+
+@SDK
+async def test_four_commands_run_at_once_and_every_call_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gputop.mcp.server import make_server
+
+    running, most = set[object](), [0]
+
+    def finished(*_: object) -> SimpleNamespace:
+        this = object()
+        running.add(this)
+        most.append(len(running))
+        time.sleep(0.05)
+        running.discard(this)
+        return SimpleNamespace(stdout='{"kind": "report"}', stderr="")
+
+    monkeypatch.setattr("gputop.mcp.server.finished", finished)
+    (tmp_path / "run.gputop.jsonl").touch()
+    server = make_server([str(tmp_path)])
+    calls = [server.call_tool("report", {"file": "run.gputop.jsonl"}) for _ in range(12)]
+    answers = await asyncio.gather(*calls)
+    assert len(answers) == 12 and max(most) == 4
 
 
 @SDK
