@@ -352,10 +352,15 @@ def _command(process: ProcessSample, scrolled: int) -> str:
 def nothing_words(frame: Frame, view: View) -> str:
     """Why the table is empty."""
     processes = frame.shown.processes
+    count = len(processes)
     if view.filter and processes:
         if processes[0].unavailable.get("state") == NOT_READ_YET:
-            return f"the processes on the GPUs, {len(processes)} in all, are {NOT_READ_YET}"
-        return f"no process of {len(processes)} passes the filter: esc takes it away, f changes it"
+            are = "1 process on the GPUs is" if count == 1 else f"{count} processes on the GPUs are"
+            return f"the {are} {NOT_READ_YET}"
+        none = (
+            "the one process does not pass" if count == 1 else f"none of {count} processes passes"
+        )
+        return f"{none} the filter: esc takes it away, f changes it"
     if frame.snapshot.notices:
         return frame.snapshot.notices[0]
     reasons = [gpu.unavailable.get("processes") for gpu in frame.snapshot.gpus]

@@ -196,6 +196,12 @@ def test_without_a_before_small_kernels_are_said_with_the_doubt() -> None:
     assert "or stuck inside one kernel: `py-spy dump --pid 4000` tells" in d.notes
 
 
+def test_nobody_is_told_to_dump_a_process_where_there_is_none() -> None:
+    diagnoser = Diagnoser()
+    *_, said = (diagnoser.observe(snap(t, gpu(0, **WAITING))) for t in range(210))
+    assert "or stuck inside one kernel" in said[0].notes
+
+
 def test_a_run_that_ended_before_is_no_rank_of_the_next() -> None:
     """The same command first on two GPUs, then on one."""
 

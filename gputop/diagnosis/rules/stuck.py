@@ -25,7 +25,9 @@ def _tell_hang(s: Signals) -> RuleResult:
         f"still{power_part(s)}"
     )
     pid = s.tick.pid
-    remedy = f"py-spy dump --pid {'PID' if pid is None else pid} shows where it waits"
+    remedy = "see where it waits (py-spy dump)"
+    if pid is not None:
+        remedy = f"py-spy dump --pid {pid} shows where it waits"
     evidence: tuple[str, ...] = (line,)
     short = "py-spy dump"
     if spin.behind:
@@ -82,9 +84,9 @@ def or_stuck(s: Signals) -> tuple[str, ...]:
         return (
             f"or stuck inside one kernel, for {s.spin.late}; what the job did before is not known",
         )
-    return (
-        f"or stuck inside one kernel: `py-spy dump --pid {'PID' if s.tick.pid is None else s.tick.pid}` tells",
-    )
+    # Where no process is there, a kernel of one that was killed may run on.
+    tells = "" if s.tick.pid is None else f": `py-spy dump --pid {s.tick.pid}` tells"
+    return (f"or stuck inside one kernel{tells}",)
 
 
 def _tell_stalled(s: Signals) -> RuleResult:

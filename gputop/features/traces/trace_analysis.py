@@ -185,10 +185,10 @@ def _without_work(trace: Trace) -> str:
     if trace.doubts.untimed:
         return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
     if trace.dropped_events:
-        return (
-            f"no kernel that can be read: {count(trace.dropped_events, 'event')} without a time, or with an end "
-            "before the start"
-        )
+        dropped = f"{trace.dropped_events} events have no times, or end before they start"
+        if trace.dropped_events == 1:
+            dropped = "1 event has no time, or ends before it starts"
+        return f"no kernel that can be read: {dropped}"
     if len(trace.calls):
         return (
             f"{len(trace.calls)} CUDA calls but no kernels: the profiler was not given any (another profiler was "
