@@ -384,6 +384,22 @@ def program_of(p: ProcessSample) -> str:
     return script.rsplit("/", 1)[-1]
 
 
+def name_and_pid(p: ProcessSample) -> str:
+    """``ffmpeg (pid 4711)``."""
+    return f"{program_of(p)} (pid {p.pid})"
+
+
+def working_child(tree: Iterable[ProcessSample], parent: int | None) -> str:
+    """The child of a process that runs most, with its pid; empty where none was seen to run."""
+    running = [p for p in tree if p.ppid == parent and (p.run_pct or 0.0) >= LEAST_RUN_PCT]
+    busiest = max(running, key=lambda p: p.run_pct or 0.0, default=None)
+    return "" if busiest is None else name_and_pid(busiest)
+
+
+LEAST_RUN_PCT = 20.0
+"""A child that runs less is not named as the one that works [judged]."""
+
+
 def address_of(p: ProcessSample) -> str:
     """Address of the connection for which a process mostly waits, else empty."""
     ends = [end for end in p.waits_for or () if end.via == "network"]

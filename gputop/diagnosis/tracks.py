@@ -22,6 +22,7 @@ from gputop.diagnosis.host_activity import (
     GpuHostActivity,
     why_no_reads,
     why_no_waits,
+    working_child,
 )
 from gputop.diagnosis.host_side import HostMeans, saves_pct
 from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, idle_attribution
@@ -465,6 +466,8 @@ class GpuTrack:
             found, address = feeders(seconds, window.leading), main_address(seconds)
             if found is not None:
                 window.leading = found.leading
+                if found.resolved_by == "child":
+                    found = replace(found, child=working_child(tick.tree, found.pid))
             attribution, window.named = idle_attribution(
                 window.idle.intervals,
                 None if found is None else found.key,

@@ -20,6 +20,7 @@ from gputop.diagnosis.host_activity import (
     UNREAD,
     FeederRow,
     address_of,
+    name_and_pid,
     program_of,
 )
 from gputop.diagnosis.window import Second
@@ -253,7 +254,14 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         via=via if is_waited_for and via != "name" else None,
         cores=p.allowed_cores if is_process else None,
         name=program_of(p) if latest.feeder_kind in ("beside", "front") else "",
+        beside=_named(peers) if what == "beside" else (),
     )
+
+
+def _named(peers: Iterable[WorkerShares]) -> tuple[str, ...]:
+    """Programs with their pids, the most useful first."""
+    busiest_first = sorted(peers, key=lambda peer: -peer.useful)
+    return tuple(name_and_pid(peer.latest.process) for peer in busiest_first)
 
 
 def _seldom_awaited(

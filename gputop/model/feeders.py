@@ -149,6 +149,10 @@ class Feeders(Struct, frozen=True):
     """
     name: str = ""
     """Program of the busiest feeder."""
+    beside: tuple[str, ...] = ()
+    """Programs beside the job that feed it, each with its pid, as ``tokenizer.py (pid 4711)``; the busiest first."""
+    child: str = ""
+    """Program and pid of the child that works for the busiest feeder."""
     via: Via | None = None
     """Kind of the main thread's wait for the feeders.
 

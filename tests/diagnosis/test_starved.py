@@ -106,6 +106,14 @@ def because(verdict: str, cause: str | None, *says: str, **more: Any) -> dict[st
     return {"verdict": verdict, "cause": cause, "says": says, **more}
 
 
+FFMPEG = replace(
+    workers(1, 98.0)[0],
+    pid=4010,
+    ppid=4001,
+    role="helper",
+    feed=FeedTime(),
+    static=ProcessStatic(name="ffmpeg", command="ffmpeg -i x"),
+)
 STORE = "127.0.0.1:29500, where its ranks meet: 1 of 2 ranks seen here"
 UNKNOWN = because("starved_unattributed", "unknown")
 ASKS = feeders(*[{}] * 2, waits_for=(WaitEnd("socket", 97.0, (4009,)),), feed_by="peer")
@@ -399,6 +407,15 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         # A child that saves beside two workers that compute is not the third that does.
         (20.0, [job(), *feeders({"run": 99.0}, {"run": 98.0}, {"disk": 80.0, "run": 3.0})], {},
          {"says": "2 of 3 workers are busy"}),
+    ],
+    "whoever works for a feeder, or beside it, is named with its pid": [
+        (20.0, [job(), *feeders({"lock": 4.0, "run": 95.0}, feed_by="child"), FFMPEG], {},
+         {"says": "waits for its own child process ffmpeg (pid 4010), which works"}),
+        (20.0, [job(), *kind([replace(w, static=replace(w.static, command=f"python {name}.py")) for w, name in zip(
+            feeders({"run": 98.0}, {"run": 90.0}), ("tokenizer", "features"), strict=True)], "python", "R6 socket")],
+         {}, {"says": "tokenizer.py (pid 4001), features.py (pid 4002), are busy"}),
+        (20.0, [job(), *feeders(*[{"run": 79.0, "queued": 20.0}] * 4)], {"outsiders": (EVE,)},
+         {"says": "taken by ffmpeg (eve) 8.1 cores"}),
     ],
     "one worker is one in every sentence": [
         (20.0, [main_of(run=95.0), *feeders({"run": 30.0})], {},

@@ -315,6 +315,13 @@ def workers_words(f: Feeders) -> str:
         return f"{f.count} {kind_of(f)}"
     if f.feeder_kind == "beside" and f.count == 1:
         return f"{f.name or kind_of(f)} (pid {f.pid}, this host)"
+    if f.feeder_kind == "beside":
+        named = ", ".join(f.beside[:MOST_NAMED]) + ", …" * (len(f.beside) > MOST_NAMED)
+        return (
+            f"{f.active} of {f.count} {f.kind}, {named},"
+            if named
+            else f"{f.active} of {f.count} {f.kind}"
+        )
     if f.uneven:
         return f"{f.active} of {f.count} {f.kind} (pid {f.pid})"
     alone = f" (pid {f.pid})" if f.count == 1 and f.feeder_kind == "helpers" else ""
@@ -388,7 +395,7 @@ def proof(f: Feeders) -> str | None:
     if f.feeder_kind == "children":
         return "by what its children do"
     return {
-        "child": "waits for its own child process, which works",
+        "child": f"waits for its own child process{f.child and ' '}{f.child}, which works",
         "peer": "waits for another process of the job, by a local socket",
         BY_NAME: "by name: who is at the other end cannot be seen",
         "socket": "its sockets receive data",
@@ -435,11 +442,13 @@ def _outsider(o: Outsider) -> str:
 
 def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
     """Note on the users of cores that the job queues for."""
-    if queued is None or queued < 0.3:
+    if queued is None or queued < LEAST_QUEUED:
         return ()
     others = taken_by(s.host)
     if others is not None:
         return (f"the cores are taken by {others}",)
+    if queued < QUEUED:
+        return ()
     if s.host.mean.tree is not None and s.host.cores and s.host.mean.tree >= 0.6 * s.host.cores:
         return (
             f"the cores are taken by the job's own threads: {s.host.mean.tree:.2g} of {s.host.cores:.3g}",
@@ -447,6 +456,9 @@ def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
     return ()
 
 
+LEAST_QUEUED = 0.15
+"""Share of the runnable time spent queued from which on others that take a good part of the cores are named: it is
+little, but it is theirs [judged]."""
 QUEUED = 0.3
 """Share of the runnable time spent queued for a core from which more workers make it worse [measured]."""
 THROTTLED = 0.1
