@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if getattr(args, "once", False):
         from gputop.commands.once import printed_table
 
-        snapshot = source.poll()
+        snapshot = source.begin(0.0)
         assert snapshot is not None, "a source that is asked for the first time has a snapshot"
         sys.stdout.write(printed_table(args, settings, snapshot))
         return 0

@@ -129,7 +129,7 @@ class Remedied:
             )
             for snapshot in self._source.past(SHORT_PAST_S):
                 self._monitor.feed(snapshot)
-        while (newest := self._source.poll()) is not None:
+        while (newest := self._source.next_due()) is not None:
             self._monitor.feed(newest)
         assert self._monitor.latest is not None, (
             "a source that is asked for the first time has a snapshot"

@@ -59,6 +59,5 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         # With a time, a speed or a loop the recording is to be played; without any, the first problem is to be shown.
         if at is None and args.speed == USUAL_SPEED and not args.loop:
             app.opening = player.open()
-        source.start(app.ready)
         app.run(mouse=settings.mouse)
     end(app, guard)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -187,14 +186,8 @@ def show(
     """
     from gputop.tui.terminal.guard import dropped
 
-    ready = threading.Event()
     app: GputopApp | None = None
     drawn = False
-
-    def notify() -> None:
-        ready.set()
-        if app is not None:
-            app.ready()
 
     def close() -> None:
         source.close()
@@ -204,18 +197,22 @@ def show(
             undo()
 
     with dropped(), guarded(close) as guard:
+        from gputop.session.arrivals import Arrivals
         from gputop.session.session import Session
 
         # Before anything is drawn, into which typed keys would be echoed.
         guard.mute()
         if screen.terminal.is_guess:
             guard.ask_background()
-        source.start(notify)
+        # On a thread until the screen's loop takes over: the second reading comes while the screen is imported.
+        arrivals = Arrivals(source)
+        arrivals.start(FIRST_WAIT_S)
         session = session or Session(Monitor(screen.settings.interval))
         session.alerts = alerts
         first = session.monitor.latest
-        if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
-            first = session.take(snapshot)
+        if first is None:
+            for snapshot in arrivals.new():
+                first = session.take(snapshot)
         # The answer came while the GPUs were read, or comes later and changes the colours then.
         if screen.terminal.is_guess and guard.read_early():
             screen = replace(screen, terminal=replace(screen.terminal, theme="light"))
@@ -224,7 +221,9 @@ def show(
             drawn = True
         from gputop.session.playback import Playback
 
-        playback = Playback(source=source, session=session, replay_past=replay_past)
+        playback = Playback(
+            source=source, session=session, replay_past=replay_past, arrivals=arrivals
+        )
         app = app_of(screen, playback, guard, access() if access else None)
         app.remedied, app.begins_with = remedied, begins_with
         app.run(mouse=screen.settings.mouse)

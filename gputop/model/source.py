@@ -57,23 +57,27 @@ def unexpected(error: BaseException) -> str:
 class Source(Protocol):
     """Source of snapshots.
 
-    A source is started once, polled for each snapshot, and closed once. ``poll`` never blocks and never raises because
-    of the machine: trouble is data inside the snapshot.
+    A source is begun once, run, and closed once. It never raises because of the machine after it has begun: trouble is
+    data inside the snapshot. Sources import no asyncio: whoever has a loop runs them there, and all others by
+    ``session.arrivals.Arrivals``, on a thread::
+
+        first = source.begin(0.5)
+        await source.run(show)
     """
 
     interval_s: float
 
-    def start(self, notify: Callable[[], None]) -> None:
-        """Begin to measure.
+    def begin(self, wait_s: float) -> Snapshot | None:
+        """Begin to measure and wait for the first snapshot.
 
-        ``notify`` is called, from any thread, whenever a new snapshot can be polled. Raises SourceError when nothing
-        can ever be measured, UsageError when a chosen GPU does not exist.
+        None where it does not come within ``wait_s`` seconds. Raises SourceError when nothing can ever be measured,
+        UsageError when a chosen GPU does not exist.
         """
 
-    def poll(self) -> Snapshot | None:
-        """Return the oldest snapshot not yet returned, or None.
+    async def run(self, deliver: Callable[[Snapshot], object]) -> None:
+        """Deliver each new snapshot, until closed.
 
-        Never blocks.
+        ``deliver`` never waits. A run that is cancelled may be followed by another one.
         """
 
     def close(self) -> None:
@@ -93,12 +97,12 @@ class PassingOn(ABC):
         self._source = source
         self.interval_s = source.interval_s
 
-    def start(self, notify: Callable[[], None]) -> None:
-        self._source.start(notify)
-
-    def poll(self) -> Snapshot | None:
-        snapshot = self._source.poll()
+    def begin(self, wait_s: float) -> Snapshot | None:
+        snapshot = self._source.begin(wait_s)
         return None if snapshot is None else self.passed(snapshot)
+
+    async def run(self, deliver: Callable[[Snapshot], object]) -> None:
+        await self._source.run(lambda snapshot: deliver(self.passed(snapshot)))
 
     @abstractmethod
     def passed(self, snapshot: Snapshot) -> Snapshot:
@@ -120,12 +124,14 @@ class MarkedSource(Source, Protocol):
 class PlayedSource(Source, Protocol):
     """Source of past snapshots that can be played.
 
-    Times are Unix seconds.
+    Times are Unix seconds. ``next_due`` gives the frame that is due at once, as after a jump, without waiting for
+    ``run`` to deliver it; each frame is handed out once.
     """
 
-    begin: float
-    end: float
+    begin_t: float
+    end_t: float
 
+    def next_due(self) -> Snapshot | None: ...
     @property
     def position(self) -> float: ...
     @property

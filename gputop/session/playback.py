@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from gputop.model.snapshot import Snapshot
 from gputop.model.source import PlayedSource, Source
 from gputop.monitor import Frame
 from gputop.paint.view import View
+from gputop.session.arrivals import Arrivals
 from gputop.session.judged import Checkpoint
 from gputop.session.player import Player
 from gputop.session.screen_files import CLOSE_S
@@ -34,11 +37,15 @@ class Playback:
         session: Session | None = None,
         player: Player | None = None,
         replay_past: Callable[[Past], PlayedSource] | None = None,
+        arrivals: Arrivals | None = None,
     ) -> None:
+        """``arrivals`` run the source until a loop takes it over."""
         self.source = source
         self.session = session
         self.player = player
         self._replay_past = replay_past
+        self._arrivals = arrivals
+        self._delivered: deque[Snapshot] = deque()
         self.newest: Frame | None = None if session is None else session.monitor.latest
         """The newest frame of the live run, also while its past is on screen."""
         self.masked = self.newest
@@ -65,12 +72,22 @@ class Playback:
         """Whether the screen shows the past."""
         return self.player is not None
 
+    def add(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot that the source has delivered, for ``take``."""
+        self._delivered.append(snapshot)
+
+    def take_over(self) -> None:
+        """Let a loop run the source from now on; keep what came before."""
+        if self._arrivals is not None:
+            self._arrivals.hand_over()
+            self._delivered.extend(self._arrivals.new())
+
     def take(self) -> bool:
         """Take new snapshots; True when there is something to paint."""
         before = self.newest
         if self.source is not None and self.session is not None:
-            while (snapshot := self.source.poll()) is not None:
-                self.newest = self.session.take(snapshot)
+            while self._delivered:
+                self.newest = self.session.take(self._delivered.popleft())
         came = self.newest is not before
         if self.player is None:
             self.masked = self.newest
@@ -94,11 +111,10 @@ class Playback:
         self.masked = self.player.frame or self.masked
         return True
 
-    def pause(self, notify: Callable[[], None]) -> bool:
+    def pause(self) -> bool:
         """Pause at the end of the live run's own past.
 
-        Returns False where nothing is remembered. ``notify`` is called, from any thread, when the played source has a
-        frame.
+        Returns False where nothing is remembered.
         """
         past = None if self.session is None else self.session.past()
         if past is None or self._replay_past is None:
@@ -108,7 +124,6 @@ class Playback:
         self.player = Player(
             source, own_past=True, checkpoints=[Checkpoint(*place) for place in past.judged]
         )
-        source.start(notify)
         self.player.stand_at_end(None if self.session is None else self.session.monitor.frozen())
         self.take()
         return True

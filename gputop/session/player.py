@@ -79,14 +79,23 @@ class Player:
         until, new = self._clock() + budget_s, False
         if self._jumped:
             self._rebuild()
-        while (snapshot := self.source.poll()) is not None:
-            self.frame = self._shown.monitor.feed(snapshot)
-            if self._whole is not None:
-                self._since_jump.append(snapshot)
+        while (snapshot := self.source.next_due()) is not None:
+            self._feed(snapshot)
             new = True
             if self._clock() > until:
                 break
         return new
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Show a frame that the source has delivered."""
+        if self._jumped:
+            self._rebuild()
+        self._feed(snapshot)
+
+    def _feed(self, snapshot: Snapshot) -> None:
+        self.frame = self._shown.monitor.feed(snapshot)
+        if self._whole is not None:
+            self._since_jump.append(snapshot)
 
     def work(self, budget_s: float = 0.02) -> bool:
         """Continue pending work; True when the shown state changed.
@@ -127,8 +136,8 @@ class Player:
         judged.to_trouble(self._clock() + budget_s, self._clock)
         self._changes = judged.changes()
         if (finding := judged.trouble) is not None:
-            whole = self.source.begin + OPENED_S if judged.trouble_segment == 0 else finding.t
-            self.source.go(judged.trouble_segment, max(finding.t, min(whole, self.source.end)))
+            whole = self.source.begin_t + OPENED_S if judged.trouble_segment == 0 else finding.t
+            self.source.go(judged.trouble_segment, max(finding.t, min(whole, self.source.end_t)))
             self._jumped = True
             title = full_title(finding.text, finding.busy_not_working, alarm=True)
             return f"opened at the first finding: GPU {finding.gpu} {title}"
@@ -149,8 +158,8 @@ class Player:
         """The position, for the time line."""
         source = self.source
         return Replay(
-            source.begin,
-            source.end,
+            source.begin_t,
+            source.end_t,
             source.position,
             source.playing,
             source.speed,
@@ -175,7 +184,7 @@ class Player:
         self.to_end()
         if frame is not None:
             # The frame has all that a monitor would be built for; every way on from the end is a jump.
-            self.source.poll()
+            self.source.next_due()
             self.frame, self._whole, self._jumped = frame, None, False
             self._shown.is_exact, self._shown.covered_s = True, float("inf")
 
@@ -218,7 +227,7 @@ class Player:
 
     def seek(self, t: float) -> None:
         """Jump to the last frame at or before a time."""
-        self.source.seek(min(max(t, self.source.begin), self.source.end))
+        self.source.seek(min(max(t, self.source.begin_t), self.source.end_t))
         self._jumped = True
 
     def to_change(self, step: int, offset: float = 0.0) -> str:
@@ -227,7 +236,7 @@ class Player:
         Returns what changed, or why there is no jump. ``offset`` is the local time's, in seconds.
         """
         now = self.source.position
-        begun = {change.t for change in self._changes if change.t > self.source.begin}
+        begun = {change.t for change in self._changes if change.t > self.source.begin_t}
         ahead = sorted(t for t in begun if (t > now + 1e-3 if step > 0 else t < now - 1e-3))
         if not ahead:
             which = f"no {'later' if step > 0 else 'earlier'} verdict change"
@@ -245,7 +254,7 @@ class Player:
     def _judged_share(self) -> float:
         """Return how much of the past is judged, in percent."""
         source = self.source
-        done = (self._judged.place[1] - source.begin) / max(source.end - source.begin, 1e-9)
+        done = (self._judged.place[1] - source.begin_t) / max(source.end_t - source.begin_t, 1e-9)
         return 100.0 * min(1.0, max(0.0, done))
 
     def _begun(self, seconds: float) -> _Position:
@@ -255,13 +264,13 @@ class Player:
         begin = t - seconds
         checkpoint = judged.checkpoint_before(segment, begin)
         is_near = (
-            begin - (source.begin if checkpoint is None else checkpoint.t)
+            begin - (source.begin_t if checkpoint is None else checkpoint.t)
             <= FAR_INTERVALS * judged.every_s
         )
         if (
             checkpoint is None
             and (first := judged.first(segment)) is not None
-            and (segment or first.t <= source.begin)
+            and (segment or first.t <= source.begin_t)
         ):
             checkpoint = first
         if checkpoint is not None and (is_near or judged.reaches(segment, begin)):

@@ -38,7 +38,7 @@ def record(
     ``target`` is as in RecordingWriter. ``started`` is called once with the path of the first file. Set ``stop`` from
     a signal handler to end cleanly. ``alerts`` are judged meanwhile, and closed. ``seconds`` count from the first
     snapshot by a monotonic ``clock``: a step of the wall clock ends no recording. The recorder is returned closed.
-    Raises RecordingError when the target cannot be written at all, and what ``source.start`` raises.
+    Raises RecordingError when the target cannot be written at all, and what ``source.begin`` raises.
     """
     recorder = Recorder(target, most_bytes=most_bytes)
     session = Session(Monitor(source.interval_s, charts=False))

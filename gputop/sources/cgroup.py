@@ -5,6 +5,8 @@ Limits hold for all descendants, so each question is asked of the process's grou
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from gputop.sources.procfs import number_of, read_file, read_small
@@ -99,16 +101,16 @@ def cpu_quota(folders: CgroupFolders) -> float | None:
 
 def memory_limit(folders: CgroupFolders) -> MemoryLimit | None:
     """Return the tightest memory limit of all ancestors, if any."""
-    tightest: tuple[int, str] | None = None
+    tightest_bytes, tightest_folder = _UNLIMITED, ""
     for folder in folders.memory:
         limit = number_of(f"{folder}/memory.max")
         if limit is None:
             limit = number_of(f"{folder}/memory.limit_in_bytes")
-        if limit is not None and limit < _UNLIMITED and (tightest is None or limit < tightest[0]):
-            tightest = limit, folder
-    if tightest is None:
+        if limit is not None and limit < tightest_bytes:
+            tightest_bytes, tightest_folder = limit, folder
+    if not tightest_folder:
         return None
-    return MemoryLimit(tightest[0], _memory_used(tightest[1]))
+    return MemoryLimit(tightest_bytes, _memory_used(tightest_folder))
 
 
 def _memory_used(folder: str) -> int | None:
@@ -130,8 +132,30 @@ def _keyed(path: str) -> dict[str, int]:
         lines = read_file(path).decode("ascii", "replace").splitlines()
     except OSError:
         return {}
-    pairs = (line.split() for line in lines)
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+    values: dict[str, int] = {}
+    for line in lines:
+        key, _, value = line.partition(" ")
+        if value.isdigit():
+            values[key] = int(value)
+    return values
+
+
+class _Periods(NamedTuple):
+    """Scheduling periods of a limited cgroup so far, and how many were cut short."""
+
+    all: int
+    throttled: int
+
+    def throttled_pct_since(self, before: _Periods) -> float:
+        """Return the share of periods that was cut short since then, in percent.
+
+        0 where no period passed: the limited group did not run.
+        """
+        passed = self.all - before.all
+        if passed <= 0:
+            return 0.0
+        throttled = max(0, self.throttled - before.throttled)
+        return min(100.0, 100.0 * throttled / passed)
 
 
 class Throttling:
@@ -139,7 +163,7 @@ class Throttling:
 
     def __init__(self, folders: CgroupFolders) -> None:
         self._folders = folders.cpu
-        self._last: dict[str, tuple[int, int]] = {}
+        self._last: dict[str, _Periods] = {}
         self.throttled_pct: float | None = None
         self.reason: str | None = "needs two readings"
 
@@ -151,25 +175,18 @@ class Throttling:
         if not self._folders:
             self.throttled_pct, self.reason = None, "its cgroup is not visible from here"
             return
-        counts: dict[str, tuple[int, int]] = {}
+        counts: dict[str, _Periods] = {}
         for folder in self._folders:
             if _quota(folder) is not None:
                 stat = _keyed(f"{folder}/cpu.stat")
                 if "nr_periods" in stat and "nr_throttled" in stat:
-                    counts[folder] = stat["nr_periods"], stat["nr_throttled"]
+                    counts[folder] = _Periods(stat["nr_periods"], stat["nr_throttled"])
         last, self._last = self._last, counts
-        pairs = [(counts[folder], last[folder]) for folder in counts if folder in last]
+        shares = [
+            counts[folder].throttled_pct_since(last[folder]) for folder in counts if folder in last
+        ]
+        self.throttled_pct = max(shares, default=None)
         if not counts:
-            self.throttled_pct, self.reason = None, "no CPU limit"
-        elif not pairs:
-            self.throttled_pct, self.reason = None, "needs two readings"
+            self.reason = "no CPU limit"
         else:
-            # No period passed: the limited group did not run, so nothing was cut short.
-            self.throttled_pct = max(
-                100.0 * max(0, now[1] - before[1]) / (now[0] - before[0])
-                if now[0] > before[0]
-                else 0.0
-                for now, before in pairs
-            )
-            self.throttled_pct = min(100.0, self.throttled_pct)
-            self.reason = None
+            self.reason = None if shares else "needs two readings"

@@ -108,14 +108,15 @@ class FabricCollector:
         missing: dict[str, str] = {}
         # A software port counts no bytes, so it is left out of the sums.
         counted = [port for port in ports if port.received and (port.up or not port.gone)]
-        for key, flows in (
-            (RX, [port.rx for port in counted]),
-            (TX, [port.tx for port in counted]),
-        ):
-            reason = next(
-                (flow.reason for flow in flows if flow.rate is None), None if flows else NO_BYTES
-            )
-            values[key] = None if reason else sum(flow.rate or 0.0 for flow in flows)
+        for key, flows in ((RX, [p.rx for p in counted]), (TX, [p.tx for p in counted])):
+            reason = None if flows else NO_BYTES
+            total = 0.0
+            for flow in flows:
+                if flow.rate is None:
+                    reason = reason or flow.reason
+                else:
+                    total += flow.rate
+            values[key] = None if reason else total
             if reason:
                 missing[key] = reason
         values[PEAK] = (
@@ -128,8 +129,11 @@ class FabricCollector:
             values[key] = self._totals[key] if has_counter else None
             if not has_counter:
                 missing[key] = NO_COUNT
-        values[DOWN] = sum(1 for port in shown if not port.up and not port.spare)
-        values[DEGRADED] = sum(1 for port in shown if port.up and port.trouble)
+        down = degraded = 0
+        for port in shown:
+            down += not port.up and not port.spare
+            degraded += port.up and bool(port.trouble)
+        values[DOWN], values[DEGRADED] = down, degraded
         return FabricReading(values, missing, shown)
 
 

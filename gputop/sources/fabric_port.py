@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -98,11 +99,18 @@ NO_BYTES = "the ports do not count bytes"
 NO_COUNT = "the ports do not count this"
 
 
+class _Count(NamedTuple):
+    """What a counter said, and when, monotonic s."""
+
+    t: float
+    units: int
+
+
 class _Flow:
     """Measures one direction of one port."""
 
     def __init__(self) -> None:
-        self._last: tuple[float, int] | None = None
+        self._last: _Count | None = None
         self.rate: float | None = None
         self.reason = _NEEDS_TWO
 
@@ -111,13 +119,13 @@ class _Flow:
         if units is None or units == FULL_32:
             self._last, self.reason = None, _FULL if units is not None else NO_BYTES
             return
-        self._last = (now, units)
+        self._last = _Count(now, units)
         if last is None:
             self.reason = _NEEDS_TWO
-        elif units < last[1] or now <= last[0]:
+        elif units < last.units or now <= last.t:
             self.reason = _RESET
         else:
-            self.rate = (units - last[1]) * bytes_per_unit / (now - last[0])
+            self.rate = (units - last.units) * bytes_per_unit / (now - last.t)
 
 
 class Port:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
@@ -25,20 +24,21 @@ from gputop.model.snapshot import (
 )
 from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.gpu_process import unseen
-from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_process import OwnCostMeter
+from gputop.sources.pollers.machine import MachinePoller
+from gputop.sources.pollers.nvml import LOOK_AGAIN_S
+from gputop.sources.pollers.process import HostReading
 from gputop.sources.procfs import make_room, text_of
-from gputop.sources.readers import LOOK_AGAIN_S, Readers
 from gputop.sources.selection import MachineOptions
+from gputop.system.awaited import run_here
+from gputop.system.worker import once
 
 START_WAIT_S = 1.0
-"""How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
+"""How long ``begin`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
 SM_READER_WAIT_S = 3.0
 """How long a command that reads once waits for the first answer of an exporter."""
-MOST_WAITING = 600
-"""Snapshots kept for a reader that is late: minutes of them. What is older than these is dropped."""
 
 
 class LocalSource:
@@ -53,16 +53,13 @@ class LocalSource:
         In another program it would be that program's cost. Raises UsageError for an invalid address.
         """
         self.interval_s = options.interval_s
-        self._options, self._clock = options, options.clock
-        self._reader = MachineReader(options)
-        self._readers: Readers | None = None
+        self._clock = options.clock
+        self._poller = MachinePoller(options)
+        self._reads_once = self._is_open = False
         self._opened_at = 0.0
         self._own_cost = OwnCostMeter() if own_process else None
         self._hostname = os.uname().nodename
         self._boot_id = text_of(f"{options.proc}/sys/kernel/random/boot_id") or None
-        self._notify: Callable[[], None] | None = None
-        self._waiting: deque[Snapshot] = deque(maxlen=MOST_WAITING)
-        self._has_published = False
         self._news = Event()
         """Set at each tick of a source that is read once."""
         self._last_t = float("-inf")
@@ -72,19 +69,14 @@ class LocalSource:
         """Whether the user was told what is being waited for."""
 
     def open(self) -> None:
-        """Ask the driver and return at once; ``start`` reads /proc.
+        """Ask the driver and return at once; ``begin`` reads /proc.
 
-        ``start`` raises the errors, except the SourceError of a clock that cannot be read. Python runs one thread at a
-        time: two that read while a third imports cost more than one after the other.
+        ``begin`` raises the errors, except the SourceError of a clock that cannot be read: Python's counts of
+        nanoseconds end in the year 2262. Python runs one thread at a time: two that read while a third imports cost
+        more than one after the other.
         """
-        if self._readers is None:
-            self._begin(self._publish, once=False)
-
-    def _begin(self, publish: Callable[[], object], *, once: bool) -> Readers:
-        """Create the readers and ask the driver.
-
-        Raises SourceError for a clock that Python cannot read: its counts of nanoseconds end in the year 2262.
-        """
+        if self._is_open:
+            return
         try:
             self._clock()
         except OverflowError:
@@ -92,27 +84,25 @@ class LocalSource:
                 "this machine's clock is set beyond the year 2262: set it to today"
             ) from None
         self._opened_at = time.monotonic()
-        self._readers = Readers(self._options, self._reader, publish, once=once)
-        self._readers.ask_driver()
-        return self._readers
+        self._is_open = True
+        self._poller.ask_driver()
 
-    def start(self, notify: Callable[[], None]) -> None:
-        """Start as ``Source.start``.
+    def begin(self, wait_s: float) -> Snapshot | None:
+        """Begin as ``Source.begin``.
 
         When the driver does not answer within a second, snapshots begin without its GPUs.
         """
-        self._notify = notify
         self.open()
-        assert self._readers is not None
-        self._readers.start()
-        self._reader.looked.wait(START_WAIT_S)
+        until = time.monotonic() + wait_s
+        has_first = run_here(self._poller.ticks(until))
+        if not has_first:
+            self._poller.nvml.looked.wait(START_WAIT_S - (time.monotonic() - self._opened_at))
         self._raise_failure()
-        if self._has_published:
-            notify()
+        return self._join() if has_first else None
 
-    def poll(self) -> Snapshot | None:
-        """Return the oldest snapshot not handed out yet, or None."""
-        return self._waiting.popleft() if self._waiting else None
+    async def run(self, deliver: Callable[[Snapshot], object]) -> None:
+        """Deliver a snapshot at each tick, until closed or cancelled."""
+        await self._poller.run(lambda: deliver(self._join()))
 
     def look(
         self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None
@@ -122,14 +112,22 @@ class LocalSource:
         None where it was taken before, or did not come. For commands that compare the two, or import something before
         the second one. Arguments and errors as of ``read_once``.
         """
-        if self._readers is not None:
+        if self._reads_once:
             return None
-        readers = self._begin(self._news.set, once=True)
-        readers.start()
-        if not self._wait_for(lambda: readers.published_readings > 0, wait_s, slow):
+        self._reads_once = True
+        self._poller.read_twice()
+        self.open()
+        # On a thread, so that the second reading comes while this one imports.
+        once("pollers", lambda: run_here(self._tell_ticks()))
+        if not self._wait_for(lambda: self._poller.published_readings > 0, wait_s, slow):
             return None
         # What counts from one snapshot to the next has begun.
-        return self._join(readers)
+        return self._join()
+
+    async def _tell_ticks(self) -> None:
+        while not self._poller.is_stopped:
+            await self._poller.ticks()
+            self._news.set()
 
     def read_once(
         self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None
@@ -140,22 +138,14 @@ class LocalSource:
         Raises SourceError and UsageError. Close the source afterwards.
         """
         self.look(wait_s, slow)
-        readers = self._readers
-        assert readers is not None
-        if self._wait_for(
-            lambda: readers.complete and not self._awaits_activity(readers), wait_s, slow
-        ):
-            return OneReading(self._join(readers))
-        return incomplete(
-            self._join(readers), self._reader.session.progress(), wait_s, readers.readings > 0
-        )
+        if self._wait_for(self._has_whole_reading, wait_s, slow):
+            return OneReading(self._join())
+        return incomplete(self._join(), self._progress(), wait_s, self._was_read)
 
     def _wait_for(
         self, done: Callable[[], bool], wait_s: float, slow: Callable[[str], None] | None
     ) -> bool:
         """Wait until ``done``; False after ``wait_s``."""
-        readers = self._readers
-        assert readers is not None
         while True:
             self._raise_failure()
             if done():
@@ -167,71 +157,76 @@ class LocalSource:
                 until = min(wait_s, SLOW_S)
                 if spent >= SLOW_S:
                     self._has_told = True
-                    slow(waiting_for(self._reader.session.progress(), wait_s, readers.readings > 0))
+                    slow(waiting_for(self._progress(), wait_s, self._was_read))
                     continue
-            # Now and then also without news: a driver that cannot be read at all publishes nothing.
+            # Now and then also without news: a driver that cannot be read at all has no tick.
             self._news.wait(min(until - spent, LOOK_AGAIN_S))
             self._news.clear()
 
-    def _awaits_activity(self, readers: Readers) -> bool:
+    def _has_whole_reading(self) -> bool:
+        """Whether nothing is missing any more, an exporter's first answer included."""
+        if not self._poller.is_complete:
+            return False
         is_early = time.monotonic() - self._opened_at < SM_READER_WAIT_S
-        return is_early and readers.newest.awaits_activity
+        return not (is_early and self._poller.newest.awaits_activity)
+
+    @property
+    def _was_read(self) -> bool:
+        """Whether all GPUs were read at least once."""
+        return self._poller.nvml.readings > 0
+
+    def _progress(self) -> GpusReading:
+        return self._poller.nvml.session.progress()
 
     def close(self) -> None:
         """Stop all threads and shut NVML down.
 
         Threads that hang are left behind after 0.2 s.
         """
-        if self._readers is not None:
-            self._reader.sm_readers.stop()
-            self._readers.stop(CLOSE_S)
+        if self._is_open:
+            self._poller.stop(CLOSE_S)
 
     @property
     def nvml_version(self) -> str | None:
         """Version of the NVML library, once it is open."""
-        return self._reader.session.inventory.nvml_version
+        return self._poller.nvml.session.inventory.nvml_version
 
     def _raise_failure(self) -> None:
-        failure = self._reader.failure
+        failure = self._poller.nvml.failure
         if failure is not None:
             self.close()
             raise failure
 
-    def _publish(self) -> None:
-        assert self._readers is not None
-        self._waiting.append(self._join(self._readers))
-        self._has_published = True
-        if self._notify is not None:
-            self._notify()
-
-    def _join(self, readers: Readers) -> Snapshot:
+    def _join(self) -> Snapshot:
         """Return the newest values of both threads as one snapshot.
 
         Times only rise, unless the clock is set back.
         """
-        reading, around = readers.reading, readers.host
+        poller = self._poller
+        reading, around = poller.nvml.reading, poller.host
         new = reading is not None and reading is not self._last_reading
         t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
         repeats: list[Collector] = ["nvml"] if reading is not None and not new else []
         if around is not None and around is self._last_around:
             repeats.append("proc")
         self._last_t, self._last_reading, self._last_around = t, reading, around
-        reading = readers.newest if reading is None else reading
-        notices = [*readers.troubles(), *reading.notices]
+        reading = poller.newest if reading is None else reading
+        notices = [*poller.troubles(), *reading.notices]
         if around is not None:
             notices += around.notices
+        own_cost = None
+        if self._own_cost is not None:
+            own_cost = self._own_cost.read(poller.nvml.sm_readers.helper_cost())
         return Snapshot(
             t,
-            Machine(self._hostname, self._boot_id, self._reader.session.inventory.driver),
+            Machine(self._hostname, self._boot_id, poller.nvml.session.inventory.driver),
             reading.gpus,
             _processes(reading, around),
             around.host if around is not None else HostSample(),
-            readers.interval_s,
+            poller.beat.interval_s,
             reading.events if new else (),
-            None
-            if self._own_cost is None
-            else self._own_cost.read(self._reader.sm_readers.helper_cost()),
-            readers.stale() or NOTHING_LATE,
+            own_cost,
+            poller.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),
             fabric_ports=around.ports if around is not None else (),

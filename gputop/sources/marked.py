@@ -35,17 +35,17 @@ class Marked(PassingOn):
         """Marks that came after the last snapshot; known once the source is closed."""
         self._newest: tuple[Snapshot, float] | None = None
         """The newest snapshot, and when it was passed on."""
-        self._last: Snapshot | None = None
+        self._deliver: Callable[[Snapshot], object] | None = None
+        """Who is given the steps that come after the newest snapshot."""
 
-    def start(self, notify: Callable[[], None]) -> None:
+    def begin(self, wait_s: float) -> Snapshot | None:
         if self._at_once:
             self._listen()
-        super().start(notify)
+        return super().begin(wait_s)
 
-    def poll(self) -> Snapshot | None:
-        if (snapshot := super().poll()) is None:
-            snapshot, self._last = self._last, None
-        return snapshot
+    async def run(self, deliver: Callable[[Snapshot], object]) -> None:
+        self._deliver = deliver
+        await super().run(deliver)
 
     def passed(self, snapshot: Snapshot) -> Snapshot:
         is_first, self._newest = self._newest is None, (snapshot, time.monotonic())
@@ -85,7 +85,9 @@ class Marked(PassingOn):
         if self._listener is not None:
             # They have arrived, and their sender was told so.
             self.late = tuple(self._listener.drain())
-            self._last = self.repeated(self._listener.steps())
+            last = self.repeated(self._listener.steps())
+            if last is not None and self._deliver is not None:
+                self._deliver(last)
             self._listener.close()
 
     def _listen(self) -> None:

@@ -1,30 +1,31 @@
 """Plays a recording: the same snapshots as live, at any speed.
 
-Every frame is handed out, also at high speed, because the diagnosis needs all of them: a consumer polls until it gets
-None. After a jump (``seek`` or a step back) it starts a new monitor and feeds it ``past()`` first.
+Every frame is handed out, also at high speed, because the diagnosis needs all of them. After a jump (``seek`` or a step
+back) a consumer starts a new monitor and feeds it ``past()`` first.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 from gputop.model.snapshot import GAP_INTERVALS, GpuStatic, Snapshot
 from gputop.recording.reader import Recording
 from gputop.recording.recent_past import Past
-from gputop.system.worker import Worker
+from gputop.system.awaited import News
 
 PAST_S = 660.0
 """What a monitor needs to reach a live one's state: ten minutes of history and a window of diagnosis."""
 _MOST_LAG_S = 2.0
+NOTHING_DUE_S = 3600.0
+"""How long a run waits for a key where no frame is due."""
 
 
 class RecordedSource:
     """Plays a recording (a path, or opened), or a live run's past.
 
-    ``at`` is where to begin, Unix seconds. ``clock`` gives seconds that only run forward. Everything but the waking of
-    the consumer happens in the consumer's thread. Raises RecordingError when there is no recording.
+    ``at`` is where to begin, Unix seconds. ``clock`` gives seconds that only run forward. All of it happens in the
+    consumer's thread. Raises RecordingError when there is no recording.
     """
 
     def __init__(
@@ -43,16 +44,13 @@ class RecordedSource:
         self._loop = loop
         self.playing = True
         self._owed = 1
-        self._lock = threading.Lock()
-        self._has_notified = False
-        self._notify: Callable[[], None] | None = None
-        self._pace: Worker[None] = Worker("replay", self._tell_due, again=self._due_in_s)
-        self.begin = self._recording.begin
-        self.end = self._recording.end
+        self._news, self._is_closed = News(), False
+        self.begin_t = self._recording.begin
+        self.end_t = self._recording.end
         self.interval_s = self._recording.interval_s
         self.hostname = self._recording.hostname
         self.gpus: tuple[GpuStatic, ...] = self._recording.gpus
-        self.position = self.begin
+        self.position = self.begin_t
         """The time of the frame that was handed out last, or that a jump has chosen."""
         self._segment = 0
         self._ahead: Iterator[tuple[int, Snapshot]] = iter(())
@@ -64,73 +62,74 @@ class RecordedSource:
     @property
     def duration(self) -> float:
         """Seconds from the first frame to the last."""
-        return self.end - self.begin
+        return self.end_t - self.begin_t
 
     @property
     def at_end(self) -> bool:
         """Whether no frame is left to hand out."""
         return self._next is None
 
-    def start(self, notify: Callable[[], None]) -> None:
-        """Begin to play on a daemon thread."""
-        self._notify = notify
-        self._pace.ask()
+    def begin(self, wait_s: float) -> Snapshot | None:
+        """Return the first frame, which is there at once."""
+        return self.next_due()
 
-    def poll(self) -> Snapshot | None:
-        """Return the next due frame, or None; call it until None."""
-        with self._lock:
-            self._has_notified = False
-            upcoming, now = self._next, self._clock()
-            if upcoming is None or not (self._owed or (self.playing and now >= self._due)):
-                self._pace.wake()
-                return None
-            self._owed = max(0, self._owed - 1)
-            self._segment, frame = upcoming
-            self.position = frame.t
+    async def run(self, deliver: Callable[[Snapshot], object]) -> None:
+        """Deliver each frame when it is due, until closed.
+
+        Others have their turn between two frames. Playing, pausing and jumps end the wait.
+        """
+        while not self._is_closed:
+            await self._news.wait(self._due_in_s())
+            frame = None if self._is_closed else self.next_due()
+            if frame is not None:
+                deliver(frame)
+
+    def next_due(self) -> Snapshot | None:
+        """Return the next due frame, or None."""
+        upcoming, now = self._next, self._clock()
+        if upcoming is None or not (self._owed or (self.playing and now >= self._due)):
+            return None
+        self._owed = max(0, self._owed - 1)
+        self._segment, frame = upcoming
+        self.position = frame.t
+        self._next = next(self._ahead, None)
+        if self._next is None and self._loop and self.playing:
+            self._ahead = self._recording.play(0, self._recording.segments[0].begin)
             self._next = next(self._ahead, None)
-            if self._next is None and self._loop and self.playing:
-                self._ahead = self._recording.play(0, self._recording.segments[0].begin)
-                self._next = next(self._ahead, None)
-            if self._next is not None:
-                # A consumer that cannot keep up plays more slowly; it never has to catch up minutes.
-                self._due = (
-                    max(self._due, now - _MOST_LAG_S)
-                    + self._distance(frame, self._next[1]) / self.speed
-                )
-            elif self.playing:
-                self.playing = False
-            self._pace.wake()
-            return frame
+        if self._next is not None:
+            # A consumer that cannot keep up plays more slowly; it never has to catch up minutes.
+            distance_s = self._distance(frame, self._next[1]) / self.speed
+            self._due = max(self._due, now - _MOST_LAG_S) + distance_s
+        elif self.playing:
+            self.playing = False
+        return frame
 
     def play(self) -> None:
         """Play from here; from the start when the end was reached."""
         if self._next is None:
             self.to_begin()
-        with self._lock:
-            self.playing = True
-            self._due = self._clock()
-            self._pace.wake()
+        self.playing = True
+        self._due = self._clock()
+        self._news.set()
 
     def pause(self) -> None:
-        with self._lock:
-            self.playing = False
-            self._pace.wake()
+        self.playing = False
+        self._news.set()
 
     def set_speed(self, speed: float) -> None:
         """Set the recorded seconds per second, above 0."""
         if not speed > 0.0:
             raise ValueError("a speed is above 0")
-        with self._lock:
-            now = self._clock()
-            self._due = now + max(0.0, self._due - now) * self.speed / speed
-            self.speed = speed
-            self._pace.wake()
+        now = self._clock()
+        self._due = now + max(0.0, self._due - now) * self.speed / speed
+        self.speed = speed
+        self._news.set()
 
     def seek(self, t: float) -> None:
         """Jump to the last frame at or before a time.
 
-        ``poll`` then gives it at once, playing or not. Where the clock was set back a time may exist twice: the one in
-        the current segment is meant.
+        ``next_due`` then gives it at once, playing or not. Where the clock was set back a time may exist twice: the
+        one in the current segment is meant.
         """
         self.go(self._recording.segment_at(t, self._segment), t)
 
@@ -153,9 +152,8 @@ class RecordedSource:
         """
         self.pause()
         if frames >= 0:
-            with self._lock:
-                self._owed += frames
-                self._pace.wake()
+            self._owed += frames
+            self._news.set()
             return False
         self.go(*self._recording.place_before(self._segment, self.position, -frames))
         return True
@@ -180,22 +178,20 @@ class RecordedSource:
         return self._recording.play(0, self._recording.segments[0].begin)
 
     def close(self) -> None:
-        self._pace.stop()
+        self._is_closed = True
+        self._news.set()
         self._recording.close()
 
     def go(self, segment: int, t: float) -> None:
         """Jump to a segment's last frame at or before a time."""
         ahead = self._recording.play(segment, t)
         chosen = next(ahead, None)
-        with self._lock:
-            self._ahead = ahead
-            self._next = chosen
-            self._segment, self.position = (
-                (segment, t) if chosen is None else (chosen[0], chosen[1].t)
-            )
-            self._owed = 1
-            self._due = self._clock()
-            self._pace.wake()
+        self._ahead = ahead
+        self._next = chosen
+        self._segment, self.position = (segment, t) if chosen is None else (chosen[0], chosen[1].t)
+        self._owed = 1
+        self._due = self._clock()
+        self._news.set()
 
     def _distance(self, frame: Snapshot, following: Snapshot) -> float:
         """Return the recorded time between two frames.
@@ -206,16 +202,8 @@ class RecordedSource:
         interval = following.interval_s
         return span if 0.0 < span <= GAP_INTERVALS * interval else interval
 
-    def _tell_due(self) -> None:
-        """Wake the consumer once when a frame is due."""
-        with self._lock:
-            is_due = self._due_in_s() == 0.0
-            self._has_notified = self._has_notified or is_due
-        if is_due and self._notify is not None:
-            self._notify()
-
-    def _due_in_s(self) -> float | None:
-        """Return the seconds until the consumer is woken, if ever."""
-        if self._next is None or not (self._owed or self.playing) or self._has_notified:
-            return None
+    def _due_in_s(self) -> float:
+        """Return the seconds until a frame is due; an hour where none is."""
+        if self._next is None or not (self._owed or self.playing):
+            return NOTHING_DUE_S
         return 0.0 if self._owed else max(0.0, self._due - self._clock())

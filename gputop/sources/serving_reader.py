@@ -134,9 +134,9 @@ class Serving(PassingOn):
         super().__init__(source)
         self._watch = watch
 
-    def start(self, notify: Callable[[], None]) -> None:
+    def begin(self, wait_s: float) -> Snapshot | None:
         self._watch.start()
-        super().start(notify)
+        return super().begin(wait_s)
 
     def passed(self, snapshot: Snapshot) -> Snapshot:
         return with_rows(snapshot, self._watch.rows())

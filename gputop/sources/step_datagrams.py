@@ -64,9 +64,8 @@ def scoped_run(run: str, pid: int, uid: int) -> str:
         identity = job_identity(cgroup_text(f"/proc/{pid}"))
     except OSError:
         identity = JobIdentity()
-    return digest(
-        run, str(uid), *(str(name and name.words) for name in (identity.job, identity.container))
-    )
+    job, container = identity.job, identity.container
+    return digest(run, str(uid), str(job and job.words), str(container and container.words))
 
 
 class StepIntake:

@@ -29,5 +29,5 @@ class MainScreen(PaintedApp[View]):
         return self.playback.frame
 
     @abstractmethod
-    def ready(self) -> None:
-        """Take note of a new snapshot; called from any thread."""
+    def play_past(self) -> None:
+        """Play the recording, or the run's own past, in the loop."""

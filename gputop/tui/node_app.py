@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.message import Message
 
 from gputop.config import Settings
 from gputop.diagnosis.summary import role_of
 from gputop.model.durations import duration
 from gputop.model.inspection import ProcessAccess
+from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame
 from gputop.paint.header import WASTE
 from gputop.paint.key_presets import unknown_key, wanted_keys
@@ -118,13 +118,6 @@ class NodeView(LiveRows):
             self._main.change(sort=column, inverted=column == view.sort and not view.inverted)
 
 
-class SnapshotReady(Message):
-    """A source has a new snapshot; waiting messages are merged."""
-
-    def can_replace(self, message: Message) -> bool:
-        return isinstance(message, SnapshotReady)
-
-
 class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
     """Shows a playback's frames according to a view.
 
@@ -153,6 +146,8 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         """The id of a key that is pressed as soon as the screen is there."""
         self._show_secrets(settings.show_secrets)
         self._has_bell = settings.bell
+        self._is_over = False
+        """Whether the screen has ended: a source may deliver once more while it is closed."""
         self._heard = self._clock()
         self._shown_verdicts: list[tuple[str, str]] = []
         self._bind(wanted_keys(settings.key_preset, settings.keys))
@@ -166,25 +161,49 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
     def on_mount(self) -> None:
         self.guard_terminal()
         self.set_interval(max(LEAST_WATCH_S, self.playback.interval_s), self._watch)
+        self.playback.take_over()
         self._take()
         self.paint()
         self.work_later()
+        if self.playback.source is not None:
+            self.run_worker(self.playback.source.run(self.deliver), "pollers")
+        if self.playback.player is not None:
+            self.play_past()
         if self.opening:
             self.say(self.opening)
         if self.begins_with:
             self.call_after_refresh(self.press, self.begins_with)
 
     def on_unmount(self) -> None:
+        self._is_over = True
         self.playback.close()
 
-    def ready(self) -> None:
-        """Called by a source, from any thread."""
-        self.post_message(SnapshotReady())
+    def play_past(self) -> None:
+        """Play the recording, or the run's own past, in the loop."""
+        if self.playback.player is not None:
+            self.run_worker(self.playback.player.source.run(self._deliver_past), "past")
 
-    def on_snapshot_ready(self) -> None:
-        with self.show_errors():
-            if self._take() and not self._can_wait():
-                self.paint()
+    def deliver(self, snapshot: Snapshot) -> None:
+        """Take a snapshot; called in the loop by the source."""
+        if not self._is_over:
+            self.playback.add(snapshot)
+            self._show_new()
+
+    def _deliver_past(self, snapshot: Snapshot) -> None:
+        player = self.playback.player
+        if player is not None and not self._is_over:
+            player.add(snapshot)
+            self._show_new()
+
+    def _show_new(self) -> None:
+        """Paint what was delivered, unless it can wait."""
+        try:
+            with self.show_errors():
+                is_new = self._take() or self.playback.shows_past
+                if is_new and not self._can_wait():
+                    self.paint()
+        except Exception as error:  # noqa: BLE001 - without a terminal of its own it ends the screen
+            self.call_later(_raise, error)
 
     def _can_wait(self) -> bool:
         """Whether the newest frame is one of several in an interval and has the verdicts that are shown."""
@@ -323,6 +342,10 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
                 self.say(f"layout: {LAYOUT_WORDS[self.view.layout]}")
             if key_id in ("longer", "shorter"):
                 self.say(f"charts show the last {duration(self.view.span_s)}")
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def newly_red(before: Frame, now: Frame) -> bool:

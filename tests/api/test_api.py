@@ -21,6 +21,7 @@ from gputop.api.watch import Watch
 from gputop.model.snapshot import ProcessSample
 from gputop.model.source import SourceError
 from gputop.report.job_report import report_recording
+from tests.support.waiting import until
 from tests.support.watched import GIB, NOW, Scripted, Watched, snapshot
 
 
@@ -211,7 +212,6 @@ def test_users_own_calls_that_raise_are_left_out_and_the_watch_goes_on(
         t = NOW
         while (w.latest is None or w.latest.snapshot.t < NOW + 2) and time.monotonic() < deadline:
             source.waiting.append(snapshot(t := t + 1))
-            source.notify()
             time.sleep(0.002)
         assert w.available
     assert caplog.text.count("on_frame raised RuntimeError: mine") == 1
@@ -224,6 +224,6 @@ def test_frames_come_in_a_loop_until_they_are_closed() -> None:
         assert next(frames).snapshot.t == NOW
         # A loop that was late has the newest frame.
         source.waiting = [snapshot(NOW + 1), snapshot(NOW + 2)]
-        source.notify()
+        until(lambda: not source.waiting)
         assert next(frames).snapshot.t == NOW + 2
     assert source.closed and list(frames) == []

@@ -29,7 +29,6 @@ def test_whatever_is_raised_on_the_watchs_own_thread_stays_there(
         assert source.started.wait(10.0)
         for i in range(3):
             source.waiting.append(snapshot(NOW + i))
-            source.notify()
             until(lambda i=i: w.latest is not None and w.latest.snapshot.t >= NOW + i)  # type: ignore[misc]
         assert w.available and w.reason is None
     assert caplog.text.count("on_frame raised") == 1

@@ -206,7 +206,7 @@ def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and
     player.take()
     frame = finished(player)
     found = next(finding for finding in frame.findings if finding.level in ("red", "yellow"))
-    assert found.t - player.source.begin < 120.0 == frame.snapshot.t - player.source.begin
+    assert found.t - player.source.begin_t < 120.0 == frame.snapshot.t - player.source.begin_t
     assert said.startswith(f"opened at the first finding: GPU {found.gpu} ")
     assert not player.source.playing
 

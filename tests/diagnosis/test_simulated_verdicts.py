@@ -44,7 +44,7 @@ def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
     ticks = round(max(expected.after_s for expected in EXPECTED[scenario.name]) / interval_s)
     for tick in range(ticks + 1):
         clock.t = STARTED + tick * interval_s
-        snapshot = source.poll()
+        snapshot = source.next_due()
         assert snapshot is not None
         frames.append(monitor.feed(snapshot))
     return frames

@@ -22,13 +22,12 @@ def _is_current(app: GputopApp) -> bool:
 
 async def test_what_a_page_covered_is_current_as_soon_as_it_closes() -> None:
     frame = demo_frame()
-    app, source = app_on(frame)
+    app, _ = app_on(frame)
     async with shown(app, (120, 40)) as pilot:
         await pilot.press("question_mark")
         assert isinstance(app.screen, RowsScreen)
         for second in (1.0, 2.0):
-            source.next = later(frame, second)
-            app.ready()
+            app.deliver(later(frame, second))
             await pilot.pause()
         # A question above the page hides no less of the main screen when it closes.
         app.push_screen(Prompt("where to?"))

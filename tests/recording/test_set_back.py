@@ -99,7 +99,7 @@ class Clock:
 
 def polled(source: RecordedSource) -> list[float]:
     found = []
-    while (snapshot := source.poll()) is not None:
+    while (snapshot := source.next_due()) is not None:
         found.append(snapshot.t - T0)
     return found
 

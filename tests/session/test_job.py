@@ -34,6 +34,7 @@ from gputop.sources.marked import Marked
 from gputop.sources.marks import Sent, send_mark
 from gputop.sources.procfs import relatives_of
 from gputop.sources.step_socket import StepSender
+from tests.support.polled import PolledSource
 from tests.support.recording_frames import T0, frame
 
 JOB = """
@@ -48,20 +49,17 @@ sys.exit(int(sys.argv[2]))
 """
 
 
-class ScriptedSource:
+class ScriptedSource(PolledSource):
     """Three GPUs. GPU 1 is used by the job from its fifth frame on, GPU 0 by somebody else; then the job may end."""
 
     interval_s = 1.0
 
     def __init__(self, folder: Path, pid: Callable[[int], int] = lambda pid: pid) -> None:
+        super().__init__()
         self._folder = folder
         self._pid = pid
         self._count = 0
         self._with_job = 0
-        self.closed = False
-
-    def start(self, notify: Callable[[], None]) -> None:
-        notify()
 
     def poll(self) -> Snapshot | None:
         if self._count > 40 or self._with_job > 20:
@@ -78,9 +76,6 @@ class ScriptedSource:
         theirs = replace(snapshot.processes[0], pid=1, gpu=0)
         ours = replace(snapshot.processes[0], pid=self._pid(int(pid_file.read_text())), gpu=1)
         return replace(snapshot, processes=(theirs, ours))
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def run(
@@ -208,12 +203,9 @@ def test_a_pid_that_is_used_again_does_not_join_the_job() -> None:
 
 def test_a_source_that_cannot_measure_does_not_keep_the_job_from_running(tmp_path: Path) -> None:
     class NoDriver(ScriptedSource):
-        def start(self, notify: Callable[[], None]) -> None:
-            raise SourceError("no NVIDIA driver: install one")
-
-        def poll(self) -> Snapshot | None:
+        def begin(self, wait_s: float) -> Snapshot | None:
             (self._folder / "go").touch()
-            return None
+            raise SourceError("no NVIDIA driver: install one")
 
     result = run(tmp_path, NoDriver(tmp_path), 5)
     assert result.exit_code == 5
@@ -386,8 +378,13 @@ def test_a_mark_that_comes_after_the_last_frame_is_recorded(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     source = EndlessSource(tmp_path)
     source.interval_s = 0.01
-    monkeypatch.setattr(source, "close", lambda: sent.append(send_mark("the end", time.time())))
     sent: list[Sent] = []
+
+    def close() -> None:
+        source.closed = True
+        sent.append(send_mark("the end", time.time()))
+
+    monkeypatch.setattr(source, "close", close)
     done = record(
         Marked(source, at_once=True),
         str(tmp_path / "r.jsonl.gz"),

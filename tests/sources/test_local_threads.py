@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count, pairwise
-from types import SimpleNamespace
-from typing import Any
+from itertools import count
 
 import pytest
 from msgspec.structs import replace
@@ -16,59 +14,27 @@ from msgspec.structs import replace
 from gputop.diagnosis.conditions import flag_now
 from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, Snapshot
-from gputop.model.source import FAST_FOR_S, FAST_S
 from gputop.output.snapshot_data import once_data
-from gputop.sources import readers as schedules
+from gputop.session.arrivals import Arrivals
 from gputop.sources.activity.fallback_chain import SmReadFailed
-from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
-from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.one_reading import OneReading, incomplete, waiting_for
-from gputop.sources.readers import HURRIES_EVERY_S, LOOK_AGAIN_S, NOTHING_READ, Readers
+from gputop.sources.pollers import machine
+from gputop.sources.pollers.nvml import LOOK_AGAIN_S, NvmlPoller
+from gputop.sources.pollers.process import HostReading, ProcessPoller
 from gputop.sources.selection import MachineOptions
 from tests.support.waiting import until
 
 PATIENCE_S = 5.0
 
 
-def scripted(
-    read_gpus: Callable[[int], GpusReading],
-    read_host: Callable[..., Any],
-    ask_seldom: Any = lambda _: None,
-) -> Any:
-    """A machine's reader with these answers."""
-    progress = NOTHING_READ
-    session = SimpleNamespace(
-        ticket=1, close=lambda: None, supersede=lambda _: None, progress=lambda: progress
-    )
-    reading = {"read_gpus": read_gpus, "read_host": read_host, "ask_seldom": ask_seldom}
-    return SimpleNamespace(session=session, close_host=lambda: None, **reading)
-
-
-def test_a_snapshot_that_cannot_be_made_ends_no_reading() -> None:
-    failed, published = threading.Event(), threading.Event()
-
-    def publish() -> None:
-        if not failed.is_set():
-            failed.set()
-            raise RecursionError
-        published.set()
-
-    reader = scripted(lambda _: NOTHING_READ, lambda *_, **__: SimpleNamespace(knew_gpus=True))
-    schedule = Readers(MachineOptions(interval_s=0.05), reader, publish)
-    schedule.ask_driver()
-    schedule.start()
-    assert published.wait(PATIENCE_S)
-    schedule.stop(PATIENCE_S)
-
-
 @pytest.fixture
 def host_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(*_: object, knew_gpus: bool, with_host: bool) -> HostReading:
-        return HostReading(HostSample(cpu_pct=5.0), (), (), knew_gpus)
+    def read(poller: ProcessPoller) -> HostReading:
+        return HostReading(HostSample(cpu_pct=5.0), (), (), poller._known_gpus().is_read)
 
-    monkeypatch.setattr(MachineReader, "read_host", read)
+    monkeypatch.setattr(ProcessPoller, "read", read)
 
 
 def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_answer(
@@ -76,9 +42,9 @@ def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_ans
 ) -> None:
     hangs = threading.Event()
     monkeypatch.setattr(
-        MachineReader, "read_gpus", lambda *_: hangs.wait(PATIENCE_S) and GpusReading(1.0, (), ())
+        NvmlPoller, "read", lambda *_: hangs.wait(PATIENCE_S) and GpusReading(1.0, (), ())
     )
-    monkeypatch.setattr(schedules, "SILENT_S", 0.0)
+    monkeypatch.setattr(machine, "SILENT_S", 0.0)
     source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
     try:
         reading = source.read_once(0.3)
@@ -94,7 +60,7 @@ def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_ans
     """An answer may come while the driver is still asked for the rest of a reading."""
     sm = SmOptions("http://127.0.0.1:1/metrics")
     source = LocalSource(MachineOptions(interval_s=0.05, sm=sm), own_process=False)
-    exporter, numbers = source._reader.sm_readers._made_exporter(), count()
+    exporter, numbers = source._poller.nvml.sm_readers._made_exporter(), count()
 
     def read(*_: object) -> GpusReading:
         number = next(numbers)
@@ -106,7 +72,7 @@ def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_ans
             time.sleep(2.0 * LOOK_AGAIN_S)
         return GpusReading(float(number), (), (), notices=(f"reading {number}",))
 
-    vars(source._reader.session).update(ready=True, read=read, ask_seldom=lambda *_: None)
+    vars(source._poller.nvml.session).update(ready=True, read=read, ask_seldom=lambda *_: None)
     try:
         reading = source.read_once(PATIENCE_S)
     finally:
@@ -117,7 +83,7 @@ def test_a_command_that_reads_once_has_the_reading_for_which_an_exporter_had_ans
 def test_values_of_a_driver_that_is_late_have_their_age(
     host_is_read: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedules, "LATE_S", 0.0)
+    monkeypatch.setattr(machine, "LATE_S", 0.0)
     numbers, comes, seen = count(), threading.Event(), list[Snapshot]()
 
     def read(*_: object) -> GpusReading:
@@ -126,14 +92,14 @@ def test_values_of_a_driver_that_is_late_have_their_age(
         return GpusReading(time.time(), (), ())
 
     def taken(enough: Callable[[], bool]) -> bool:
-        if (snapshot := source.poll()) is not None:
-            seen.append(snapshot)
+        seen.extend(arrivals.new())
         return bool(seen) and enough()
 
-    monkeypatch.setattr(MachineReader, "read_gpus", read)
+    monkeypatch.setattr(NvmlPoller, "read", read)
     source = LocalSource(MachineOptions(interval_s=0.05), own_process=False)
-    source._reader.looked.set()
-    source.start(lambda: None)
+    source._poller.nvml.looked.set()
+    arrivals = Arrivals(source)
+    arrivals.start()
     try:
         until(lambda: taken(lambda: sum("nvml" in s.stale for s in seen) >= 3))
         comes.set()
@@ -231,39 +197,3 @@ def test_one_sample_is_flagged_by_the_bounds_of_the_verdict(
     assert (given["in_sample"] == "busy, not working") is (flag is not None)
     assert given["gap_pct"] == (None if util is None or sm is None else pytest.approx(util - sm))
     assert "busy_not_working" not in given
-
-
-def test_a_start_and_first_kernels_are_read_four_times_a_second_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    readers: Any = Readers(
-        MachineOptions(interval_s=1.0, is_quick=True),
-        scripted(lambda _: NOTHING_READ, lambda *_: None),
-        lambda: None,
-    )
-    ticks: list[float] = []
-    monkeypatch.setattr(readers, "_tick", ticks.append)
-    for part in ("_worker", "_proc"):
-        setattr(
-            readers,
-            part,
-            SimpleNamespace(ask=lambda: None, busy_since=None, turns=0, latest_at=0.0),
-        )
-    readers.start()
-    while now[0] < 30.0:
-        readers._turn()
-        now[0] += 0.125
-    steps = [b - a for a, b in pairwise(ticks)]
-    assert {s for t, s in zip(ticks, steps, strict=False) if t < FAST_FOR_S - 0.5} == {FAST_S}
-    assert {s for t, s in zip(ticks, steps, strict=False) if t > FAST_FOR_S} == {1.0}
-    sample = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=50.0)
-    for moment, step in ((HURRIES_EVERY_S - 1.0, 1.0), (HURRIES_EVERY_S + 1.0, FAST_S)):
-        now[0] = moment
-        kernels = GpusReading(moment, (sample,), (GpuProcess(0, int(moment)),))
-        readers._nvml = SimpleNamespace(
-            turns=int(moment), error=None, latest=kernels, latest_at=moment, busy_since=None
-        )
-        readers._turn()
-        assert readers._next_s == step

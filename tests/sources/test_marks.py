@@ -27,6 +27,7 @@ from gputop.sources import marks
 from gputop.sources.marked import Marked
 from gputop.sources.marks import MOST_MARK, MOST_OFF_S, MarkListener, Sent, send_mark
 from gputop.sources.redacted import NOT_SHOWN, RedactedAccess
+from tests.support.polled import PolledSource
 from tests.support.private import assert_private, private_snapshot
 
 NOW = 1_780_000_000.0
@@ -154,31 +155,24 @@ def test_a_mark_of_another_time_is_not_taken(off: float) -> None:
     listener.close()
 
 
-class _Source:
-    interval_s = 1.0
-
-    def __init__(self) -> None:
-        self.t = 0.0
-
-    def start(self, notify: object) -> None: ...
+class _Source(PolledSource):
+    t = 0.0
 
     def poll(self) -> Snapshot:
         self.t += 1.0
         return Snapshot(self.t, Machine("node"))
-
-    def close(self) -> None: ...
 
 
 def test_a_source_with_marks_hands_them_out_with_the_next_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    source = Marked(_Source())  # type: ignore[arg-type]
-    source.poll()
+    source = Marked(_Source())
+    source.begin(0.0)
     assert not any(tmp_path.iterdir()), "the first frame waits for no socket"
-    source.poll()
+    source.begin(0.0)
     assert send_mark("epoch 3", time.time()).reached >= 1
-    snapshot = source.poll()
+    snapshot = source.begin(0.0)
     assert snapshot is not None
     assert [event.text for event in snapshot.events] == ["epoch 3"]
     source.close()

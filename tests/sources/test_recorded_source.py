@@ -23,7 +23,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def polled(source: RecordedSource) -> list[float]:
     found = []
-    while (snapshot := source.poll()) is not None:
+    while (snapshot := source.next_due()) is not None:
         found.append(snapshot.t - T0)
     return found
 

@@ -10,9 +10,11 @@ import pytest
 
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.source import UsageError
+from gputop.session.arrivals import Arrivals
 from gputop.sources.simulation.scenarios import SCENARIOS, find
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 from tests.support.expected_verdicts import EXPECTED
+from tests.support.waiting import until
 
 STARTED = 1_780_000_000.0
 NAMES = tuple(SCENARIOS)
@@ -107,20 +109,11 @@ def test_the_past_is_coarse_first_then_at_full_rate_and_ends_where_the_present_b
     )
 
 
-def test_a_started_source_notifies_at_once_and_again_until_it_is_closed() -> None:
+def test_a_source_delivers_at_each_interval_until_it_is_closed() -> None:
     source = SimulatedSource("healthy", interval_s=0.02)
-    called, enough = [0], threading.Event()
-
-    def notify() -> None:
-        called[0] += 1
-        if called[0] == 3:
-            enough.set()
-
-    source.start(notify)
-    assert enough.wait(60.0)
-    threads = [thread for thread in threading.enumerate() if thread.name == "gputop-simulated"]
+    arrivals, seen = Arrivals(source), []
+    arrivals.start()
+    until(lambda: seen.extend(arrivals.new()) or len(seen) >= 3)
     source.close()
-    assert threads
-    for thread in threads:
-        thread.join(60.0)
-    assert not any(thread.is_alive() for thread in threads)
+    assert [round((b.t - a.t) / 0.02, 3) for a, b in pairwise(seen)] == [1.0] * (len(seen) - 1)
+    until(lambda: not any(thread.name == "gputop-pollers" for thread in threading.enumerate()))

@@ -24,22 +24,18 @@ from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
 from gputop.session.playback import Playback
 from gputop.session.session import Session
-from gputop.tui.node_app import GputopApp, SnapshotReady
+from gputop.tui.node_app import GputopApp
 from gputop.tui.terminal.rows_widget import LiveRows, RowsPage
 from tests.support.frames import demo_frame
 
 
 class Handed:
-    """A source that gives what the test puts in."""
+    """A source that measures nothing: the test itself delivers snapshots to the screen."""
 
     interval_s = 1.0
 
-    def __init__(self) -> None:
-        self.next: Snapshot | None = None
-
-    def poll(self) -> Snapshot | None:
-        snapshot, self.next = self.next, None
-        return snapshot
+    async def run(self, deliver: object) -> None:
+        """Nothing comes."""
 
 
 class NoThreads:
@@ -110,8 +106,7 @@ async def hand_in(
 ) -> None:
     """Let the screen take these snapshots, one after the other."""
     for snapshot in snapshots:
-        source.next = snapshot
-        app.post_message(SnapshotReady())
+        app.deliver(snapshot)
         await pilot.pause()
 
 

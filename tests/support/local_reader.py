@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +19,7 @@ from msgspec import Struct
 from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError, UsageError
+from gputop.session.arrivals import Arrivals
 from gputop.sources import local
 from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
@@ -51,15 +51,12 @@ def show(began: float, snapshot: Snapshot) -> None:
 
 
 def live(source: LocalSource, seconds: float, least: int) -> None:
-    began, news = time.monotonic(), threading.Event()
-    source.start(news.set)
+    began, arrivals = time.monotonic(), Arrivals(source)
+    arrivals.start()
     # A crowded machine gets to fewer snapshots in that time.
     while (left := began + seconds - time.monotonic()) > 0 or (least > 0 and left > -PATIENT_S):
-        news.wait(max(left, 1.0))
-        news.clear()
-        snapshot = source.poll()
-        least -= snapshot is not None
-        if snapshot is not None:
+        for snapshot in arrivals.wait(max(left, 1.0)):
+            least -= 1
             show(began, snapshot)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import gputop
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, Snapshot
+from tests.support.polled import PolledSource
 
 NOW = 1_780_000_000.0
 GIB = 2.0**30
@@ -29,29 +30,24 @@ def snapshot(
     return Snapshot(t, Machine("host"), made, holders, HostSample(cpu_pct=50.0), **more)
 
 
-class Scripted:
+class Scripted(PolledSource):
     """A source that hands out what it is given, when it is given."""
 
-    interval_s = 1.0
-
     def __init__(self, failure: Exception | None = None) -> None:
+        super().__init__()
         self.failure = failure
         self.waiting: list[Snapshot] = []
-        self.notify: Callable[[], None] = lambda: None
-        self.closed = False
         self.started = threading.Event()
 
-    def start(self, notify: Callable[[], None]) -> None:
+    def begin(self, wait_s: float) -> Snapshot | None:
         if self.failure is not None:
             raise self.failure
-        self.notify = notify
+        self.closed = False
         self.started.set()
+        return None
 
     def poll(self) -> Snapshot | None:
         return self.waiting.pop(0) if self.waiting else None
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class Watched:
@@ -68,7 +64,6 @@ class Watched:
     def show(self, *snapshots: Snapshot) -> None:
         assert self.source.started.wait(10.0)
         self.source.waiting += snapshots
-        self.source.notify()
         for _ in snapshots:
             assert self._seen.acquire(timeout=60.0)
 

@@ -37,11 +37,10 @@ def test_every_key_has_one_handler_and_every_handler_a_key() -> None:
 async def test_a_key_means_one_command_also_where_the_user_has_moved_another(
     user_keys: dict[str, str], shows_past: bool, key: str, command: str | None
 ) -> None:
-    app, source = app_on(frame := demo_frame(), settings=Settings(keys=user_keys))
+    app, _ = app_on(frame := demo_frame(), settings=Settings(keys=user_keys))
     async with shown(app, (120, 40)) as pilot:
         if shows_past:
-            source.next = later(frame)
-            app.ready()
+            app.deliver(later(frame))
             await pilot.pause()
             await pilot.press("p")
         pressed: list[str] = []

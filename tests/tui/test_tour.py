@@ -84,7 +84,7 @@ async def test_the_tour_is_paged_through_and_leaves_its_last_gpu_selected() -> N
 def _asked() -> tuple[SimulatedSource, SimulatedAccess, list[float]]:
     clock = [MOMENT]
     source = SimulatedSource(clock=lambda: clock[0])
-    assert source.poll() is not None
+    assert source.next_due() is not None
     return source, SimulatedAccess(source), clock
 
 
@@ -102,7 +102,7 @@ def test_a_signal_ends_the_job_with_its_loaders_and_frees_the_gpu(
     outcome = access.send(_identity(source, pid), signal.SIGTERM)
     assert outcome.sent and outcome.note == SIMULATED
     clock[0] += 1.0
-    after = source.poll()
+    after = source.next_due()
     assert after is not None and not [p for p in after.processes if p.gpu == 3]
     assert {p.gpu for p in after.processes} == {0, 1, 2, 4, 5, 6, 7}
     assert after.gpus[3].util_pct == 0.0 and (after.gpus[3].mem_used_bytes or 0.0) < 2**30
@@ -130,7 +130,7 @@ def test_what_was_changed_shows_after_a_while_as_the_verdict_of_a_free_gpu() -> 
     access.send(_identity(source, 5120), signal.SIGKILL)
     for _ in range(40):
         clock[0] += 1.0
-        snapshot = source.poll()
+        snapshot = source.next_due()
         assert snapshot is not None
         frame = monitor.feed(snapshot)
     assert frame.diagnoses[7].verdict == "idle"

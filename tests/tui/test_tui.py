@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from gputop.tui.node_app import SnapshotReady
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
 from tests.support.fake_app import app_on, screen_rows
@@ -37,12 +36,11 @@ async def test_a_source_that_falls_silent_is_called_stale() -> None:
 async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    app, source = app_on()
+    app, _ = app_on()
     with pytest.raises(ZeroDivisionError):
         async with shown(app, (80, 24)) as pilot:
             app.playback.session.monitor.feed = lambda snapshot: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-            source.next = demo_frame().snapshot
-            app.post_message(SnapshotReady())
+            app.deliver(demo_frame().snapshot)
             await pilot.pause()
             await asyncio.sleep(0)
     assert isinstance(app.crash, ZeroDivisionError)
@@ -52,12 +50,11 @@ async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(
 async def test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_the_screen_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    app, source = app_on()
+    app, _ = app_on()
     app.guard = TerminalGuard()
 
     async def pushed() -> list[str]:
-        source.next = demo_frame().snapshot
-        app.post_message(SnapshotReady())
+        app.deliver(demo_frame().snapshot)
         await pilot.pause(0.1)
         return screen_rows(app)
 

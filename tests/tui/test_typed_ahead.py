@@ -33,10 +33,9 @@ def _burst(app: GputopApp, *keys: str) -> None:
     ids=["filter", "search", "palette", "jump", "find in the environment"],
 )
 async def test_keys_right_after_one_that_opens_a_prompt_arrive_in_it(keys: tuple[str, ...]) -> None:
-    app, source = app_on(frame := demo_frame(), access=Asked())
+    app, _ = app_on(frame := demo_frame(), access=Asked())
     async with shown(app, (160, 48)) as pilot:
-        source.next = later(frame)
-        app.ready()
+        app.deliver(later(frame))
         await pilot.pause()
         _burst(app, *keys, *"gpu:1")
         await pilot.pause()

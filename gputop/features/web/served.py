@@ -24,6 +24,7 @@ from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.terminal_kind import Terminal
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording
+from gputop.session.arrivals import Arrivals
 from gputop.session.playback import Playback
 from gputop.session.player import Player
 from gputop.session.session import Session
@@ -85,9 +86,7 @@ def _app(
     view = first_view(settings, terminal, demo=source_name == DEMO, tour=is_tour)
     if source_name not in (None, DEMO):
         played = RecordedSource(Recording(source_name, redactor))
-        app = ServedApp(view, terminal.theme, Playback(player=Player(played)), settings=settings)
-        played.start(app.ready)
-        return app
+        return ServedApp(view, terminal.theme, Playback(player=Player(played)), settings=settings)
     source: Source
     if source_name == DEMO:
         from gputop.sources.simulation.simulated import SimulatedSource
@@ -103,11 +102,14 @@ def _app(
         local.open()
         source, session = with_servers_of(local, settings), Session(Monitor(settings.interval))
     source = redacted_source(source, redactor)
-    playback = Playback(source=source, session=session, replay_past=RecordedSource)
+    arrivals = Arrivals(source)
+    arrivals.start()
+    playback = Playback(
+        source=source, session=session, replay_past=RecordedSource, arrivals=arrivals
+    )
     app = ServedApp(view, terminal.theme, playback, settings=settings)
     if is_tour:
         app.remedied = Remedied(settings.interval, seed=0).frame
-    source.start(app.ready)
     return app
 
 

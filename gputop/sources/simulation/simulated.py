@@ -25,7 +25,6 @@ from gputop.model.snapshot import (
     ProcessSample,
     Snapshot,
 )
-from gputop.model.source import CLOSE_S
 from gputop.model.steps import StepRow
 from gputop.sources.fabric import NO_FABRIC, FabricReading, without
 from gputop.sources.fabric_port import DEGRADED, DOWN, DROPS, LINK_ERRORS, PEAK, RETRANSMITS, RX, TX
@@ -45,7 +44,7 @@ from gputop.sources.simulation.life import FabricLife, GpuLife, NodeLife
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.scenarios import DEFAULT, find
 from gputop.sources.simulation.simulated_processes import JobPlan, plan_job, sample_job
-from gputop.system.worker import Worker
+from gputop.system.awaited import News
 
 FULL_RATE_PAST_S, NEAR_PAST_S = 130.0, 700.0
 NEAR_STEP_S, NEAR_STEP_SMALL_S, FAR_STEP_S = 5.0, 1.0, 25.0
@@ -348,7 +347,7 @@ class SimulatedSource:
         if last_event_s is not None:
             self._begun -= last_event_s + SETTLED_S
         self._last_tick = -1
-        self._worker: Worker[None] | None = None
+        self._news, self._is_closed = News(), False
         self._own_cost = OwnCostMeter()
         self._ended: frozenset[int] = frozenset()
         self.now: Snapshot | None = None
@@ -404,17 +403,20 @@ class SimulatedSource:
             newer += every * max(count, 0)
         return [(self._started - ago, every) for ago, every in reversed(steps)]
 
-    def start(self, notify: Callable[[], None]) -> None:
-        """Call ``notify`` now and then every interval, from a daemon thread."""
-        # Until the next whole interval, not for one interval: so the ticks do not drift.
-        self._worker = Worker(
-            "simulated",
-            notify,
-            again=lambda: self.interval_s - (self._clock() - self._started) % self.interval_s,
-        )
-        self._worker.ask()
+    def begin(self, wait_s: float) -> Snapshot | None:
+        """Return the first snapshot, which is there at once."""
+        return self.next_due()
 
-    def poll(self) -> Snapshot | None:
+    async def run(self, deliver: Callable[[Snapshot], object]) -> None:
+        """Deliver a snapshot at each whole interval, until closed."""
+        while not self._is_closed:
+            # Until the next whole interval, not for one interval: so the ticks do not drift.
+            passed_s = (self._clock() - self._started) % self.interval_s
+            await self._news.wait(self.interval_s - passed_s)
+            while not self._is_closed and (snapshot := self.next_due()) is not None:
+                deliver(snapshot)
+
+    def next_due(self) -> Snapshot | None:
         """Return the oldest recent snapshot not handed out yet, or None."""
         newest = floor((self._clock() - self._started) / self.interval_s + 1e-6)
         if newest <= self._last_tick:
@@ -425,8 +427,8 @@ class SimulatedSource:
         return snapshot
 
     def close(self) -> None:
-        if self._worker is not None:
-            self._worker.stop(CLOSE_S)
+        self._is_closed = True
+        self._news.set()
 
     def _snapshot(self, t: float, interval_s: float) -> Snapshot:
         snapshot = self._moment(t, started=self._begun, interval_s=interval_s, ended=self._ended)

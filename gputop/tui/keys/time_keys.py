@@ -58,7 +58,8 @@ class TimeKeys(MainScreen):
     def press_pause(self) -> None:
         """Pause or resume a live run; play or pause a recording."""
         if self.playback.player is None:
-            if self.playback.pause(self.ready):
+            if self.playback.pause():
+                self.play_past()
                 self.paint()
                 self.work_later()
         elif self.playback.session is not None:

@@ -30,6 +30,7 @@ from gputop.sources.marked import Marked
 from gputop.sources.simulation.life import slurm
 from gputop.sources.step_socket import StepSender
 from tests.support.exported import feed, gpu_of, read, snapshot_of, value
+from tests.support.polled import PolledSource
 
 NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")
 """Labels whose values come from jobs, users and the driver."""
@@ -164,21 +165,17 @@ def test_steps_come_on_one_socket_and_never_twice(
     tmp_path.chmod(0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
-    class Idle:
-        interval_s = 1.0
-
-        def start(self, notify: object) -> None: ...
-        def close(self) -> None: ...
+    class Idle(PolledSource):
         def poll(self) -> Snapshot:
             return snapshot_of(1.0)
 
     path = str(tmp_path / "steps.sock")
     source = with_steps(Idle(), path)
     assert isinstance(with_steps(Idle(), path), Marked)
-    source.start(lambda: None)
+    source.begin(0.0)
     sender = StepSender(path)
     assert sender.send(StepRow(os.getpid(), 0, 0, "x", 1, 0.5, 0.5, 0.5, 0.5, 0.5)) >= 1
-    snapshot = source.poll()
+    snapshot = source.begin(0.0)
     assert snapshot is not None and [row.pid for row in snapshot.steps] == [os.getpid()]
     source.close()
     sender.close()

@@ -1,0 +1,1 @@
+"""Pollers of this machine: coroutines that await blocking calls on daemon threads."""
