@@ -63,13 +63,15 @@ def _colour(name: str) -> str:
 
 
 def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
-    """Shares side by side; 100 % fill the width.
+    """Shares side by side; 100 % fill the width, and no share is drawn wider.
 
     Each has its words as a tooltip and for screen readers.
     """
     spans = [
         element(
-            "span", style=f"width:{share:.3f}%;{_colour(colour)}", title=f"{words} {share:.1f} %"
+            "span",
+            style=f"width:{min(100.0, share):.3f}%;{_colour(colour)}",
+            title=f"{words} {share:.1f} %",
         )
         for colour, words, share in parts
         if share >= LEAST_SHARE

@@ -144,10 +144,11 @@ def _cut(name: str, width: int) -> str:
 
 
 def _bar(row: Sequence[Cell], room: int) -> str:
-    """Draw a bar with a single share; empty without room."""
+    """Draw a bar with a single share, which ends at 100 %; empty without room."""
     for cell in row:
         if isinstance(cell, Bar) and len(cell.parts) == 1 and room >= LEAST_BAR:
-            whole, rest = divmod(round(cell.parts[0][2] / 100.0 * room * 8), 8)
+            share = min(100.0, max(0.0, cell.parts[0][2]))
+            whole, rest = divmod(round(share / 100.0 * room * 8), 8)
             return LEFT[8] * whole + LEFT[rest].strip()
     return ""
 

@@ -5,7 +5,6 @@ Categories and arguments are Kineto's (libkineto, ActivityType.h and output_json
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from collections import defaultdict
@@ -26,6 +25,11 @@ from gputop.features.traces.columns import (
     COMM,
     COMPUTE,
     COPY,
+    DAY_NS,
+    FARTHEST_NS,
+    MOST_GPUS,
+    MOST_RANKS,
+    MOST_SMS,
     OPERATOR,
     PYTHON,
     Collective,
@@ -37,6 +41,7 @@ from gputop.features.traces.columns import (
 from gputop.features.traces.comm_kernels import is_communication
 from gputop.features.traces.time_checks import check_times
 from gputop.features.traces.trace_text import Text
+from gputop.model.foreign_values import finite_number, text_of, whole_number
 
 Value = int | float | str | None
 
@@ -87,38 +92,38 @@ def plain(event: ChromeEvent) -> ChromeEvent:
     args = event.args or NO_ARGS
     return replace(
         event,
-        name="" if event.name is None else str(event.name),
-        ts=float(event.ts),  # type: ignore[arg-type]
-        dur=float(event.dur),  # type: ignore[arg-type]
+        name=event.name if isinstance(event.name, str) else text_of(event.name),
+        ts=_time_us(event.ts, -_FARTHEST_US, _FARTHEST_US),
+        dur=_time_us(event.dur, 0.0, _DAY_US),
         args=replace(
             args,
-            device=whole(args.device),
+            device=max(0, whole(args.device)),
             stream=whole(args.stream),
             correlation=whole(args.correlation),
             bytes=whole(args.bytes),
-            blocks=_positive(args.blocks),
+            blocks=finite_number(args.blocks) or float(ABSENT),
         ),
     )
+
+
+def _time_us(value: Value, least: float, most: float) -> float:
+    """A time as a number. Raises ValueError for one that is missing or cannot be."""
+    number = None if value is None else finite_number(value, least, most)
+    if number is None:
+        raise ValueError("no time")
+    return number
 
 
 def whole(value: Value) -> int:
     """Convert a device, stream or correlation; -1 for none.
 
-    Of a text such as "stream 7" the digits count.
+    Of a text such as "stream 7" the digits count. A number beyond 64 bits matches nothing.
     """
     if isinstance(value, str):
-        digits = re.search(r"\d+", value)
-        return int(digits[0]) if digits else ABSENT
-    # Beyond 64 bits it matches nothing.
-    return int(value) if value is not None and -(2**63) <= value < 2**63 else ABSENT
-
-
-def _positive(value: Value) -> float:
-    return (
-        float(value)
-        if isinstance(value, int | float) and 0.0 < value < _MOST_BLOCKS
-        else float(ABSENT)
-    )
+        digits = re.search("[0-9]{1,19}", value)
+        value = digits[0] if digits else None
+    number = whole_number(value, ABSENT, _LARGEST)
+    return ABSENT if number is None else number
 
 
 _SPANS: dict[str, int] = {
@@ -131,10 +136,14 @@ _COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
 _WORK = _COPIES | {"kernel"}
 _OF_XPROF = re.compile(r"/(device|host):\w+")
 _NAME, _THREAD = attrgetter("name"), attrgetter("pid", "tid")
-_PARTS = 8
+_PARTS, _FEW = 8, 512
+"""Into how many parts a group with an odd value is split, and how many events are read one by one."""
 _MOST_BLOCKS = 1e9
-_FARTHEST_NS = 2**62
-"""A larger time is damage: nanoseconds are kept in 64 bits."""
+_MOST_MAJOR = 1000
+"""Far beyond any compute capability."""
+_LARGEST = 2**63 - 1
+_FARTHEST_US = FARTHEST_NS / 1000.0
+_DAY_US = DAY_NS / 1000.0
 
 
 def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -> Trace:
@@ -181,7 +190,10 @@ class _Filler:
         for category, group in groups.items():
             if category == "hardware_counters":
                 self._counters(group)
-            elif category in _SPANS or category in _CALLS or category in _WORK:
+            elif category in _WORK:
+                complete = [event for event in group if event.ph == "X"]
+                self._fill(category, self._of_near_gpus(complete))
+            elif category in _SPANS or category in _CALLS:
                 self._fill(category, [event for event in group if event.ph == "X"])
             elif category is None:
                 self._note_processes(group)
@@ -189,26 +201,34 @@ class _Filler:
     def _note_processes(self, group: list[ChromeEvent]) -> None:
         """Note the processes by which JAX and TensorFlow are known: their events have no category."""
         names = [
-            str(event.args.name)
+            text_of(event.args.name)
             for event in group
             if event.name == "process_name" and event.args is not None
         ]
         self._trace.other_processes += filter(_OF_XPROF.match, names)
+
+    def _of_near_gpus(self, group: list[ChromeEvent]) -> list[ChromeEvent]:
+        """Leave out and count the work of GPUs with numbers that no machine has."""
+        near = [event for event in group if not _is_of_far_gpu(event)]
+        self._trace.far_gpus += len(group) - len(near)
+        return near
 
     def _fill(self, category: str, group: list[Any]) -> None:
         """Append a group; it is split around odd values, so that the rest stays fast."""
         with suppress(TypeError, ValueError, OverflowError):
             self._append(category, group)
             return
-        if len(group) > 1:
+        if len(group) > _FEW:
             part = -(-len(group) // _PARTS)
             for begin in range(0, len(group), part):
                 self._fill(category, group[begin : begin + part])
             return
-        try:
-            self._append(category, [plain(group[0])])
-        except (TypeError, ValueError, OverflowError):
-            self._trace.dropped_events += 1
+        good: list[Any] = []
+        for event in group:
+            with suppress(TypeError, ValueError, OverflowError):
+                good.append(plain(event))
+        self._trace.dropped_events += len(group) - len(good)
+        self._append(category, good)
 
     def _append(self, category: str, group: list[Any]) -> None:
         """Append a group, or nothing of it.
@@ -237,15 +257,11 @@ class _Filler:
         if self.base_us is None:
             # A time of 0 is none, and with it as the base the others lose digits.
             first = next((event.ts for event in group if event.ts > 0), group[0].ts)
-            self.base_us = float(first) if math.isfinite(first) else None
+            self.base_us = finite_number(first, -_FARTHEST_US, _FARTHEST_US)
         base = self.base_us
         starts = array("q", [floor((event.ts - base) * 1000.0 + 0.5) for event in group])
         durations = array("q", [floor(event.dur * 1000.0 + 0.5) for event in group])
-        if (
-            min(durations) < 0
-            or max(durations) > _FARTHEST_NS
-            or max(map(abs, starts)) >= _FARTHEST_NS
-        ):
+        if min(durations) < 0 or max(durations) > DAY_NS or max(map(abs, starts)) > 2 * FARTHEST_NS:
             raise ValueError("a time out of every range")
         return starts, array("q", map(add, starts, durations))
 
@@ -274,7 +290,7 @@ class _Filler:
         for number, arg in enumerate(args, first):
             if arg.operation is not None:
                 self._trace.collectives[number] = Collective(
-                    str(arg.group or ""), str(arg.operation), whole(arg.seq)
+                    text_of(arg.group), text_of(arg.operation), whole(arg.seq)
                 )
 
     def _kernel_kind(self, name: int) -> int:
@@ -283,37 +299,37 @@ class _Filler:
             comm = self._comm[name] = is_communication(self._trace.names.texts[name])
         return COMM if comm else COMPUTE
 
-    def _counters(self, group: list[Any]) -> None:
+    def _counters(self, group: list[ChromeEvent]) -> None:
         for event in group:
             value = event.args.sm_active if event.args is not None else None
-            if (
-                isinstance(value, int | float)
-                and isinstance(event.ts, int | float)
-                and math.isfinite(value)
-            ):
-                if self.base_us is None:
-                    self.base_us = float(event.ts)
-                digits = re.search(r"\d+", str(event.pid))
-                t = round((event.ts - self.base_us) * 1000.0)
-                self._trace.counters.append(
-                    CounterSample(t, int(digits[0]) if digits else 0, float(value))
-                )
-                self._trace.counter_source = "kineto"
+            if value is None:
+                continue
+            active_pct = finite_number(value, 0.0, 100.0)
+            moment_us = finite_number(event.ts, -_FARTHEST_US, _FARTHEST_US)
+            if active_pct is None or moment_us is None:
+                self._trace.false_samples += 1
+                continue
+            if self.base_us is None:
+                self.base_us = moment_us
+            device = max(0, whole(event.pid))
+            t = round((moment_us - self.base_us) * 1000.0)
+            self._trace.counters.append(CounterSample(t, device, active_pct))
+            self._trace.counter_source = "kineto"
+
+
+def _is_of_far_gpu(event: ChromeEvent) -> bool:
+    device = event.args.device if event.args is not None else None
+    if isinstance(device, str):
+        device = whole(device)
+    return device is not None and device >= MOST_GPUS
 
 
 def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None:
     """Reads what the trace holds besides events: devices, rank, and its start time."""
     properties_of_all = meta.get("deviceProperties")
     for properties in properties_of_all if isinstance(properties_of_all, list) else ():
-        index = properties.get("id") if isinstance(properties, dict) else None
-        if isinstance(index, int):
-            name = properties.get("name")
-            trace.devices[index] = TraceDevice(
-                index,
-                name if isinstance(name, str) and name.strip() else None,
-                _count(properties.get("numSms")),
-                _count(properties.get("computeMajor")),
-            )
+        if isinstance(properties, dict):
+            _describe_device(trace, properties)
     # One that is not described is of a process that sees fewer: if all that are described are alike, it is too.
     if len({replace(device, index=0) for device in trace.devices.values()}) == 1:
         known = next(iter(trace.devices.values()))
@@ -321,17 +337,23 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
             trace.devices[index] = replace(known, index=index)
     distributed = meta.get("distributedInfo")
     if isinstance(distributed, dict):
-        rank = distributed.get("rank")
-        trace.rank = 0 if rank == 0 else _count(rank)
-        trace.world_size = _count(distributed.get("world_size"))
+        trace.rank = whole_number(distributed.get("rank"), 0, MOST_RANKS)
+        trace.world_size = whole_number(distributed.get("world_size"), 1, MOST_RANKS)
     if base_us is not None:
-        base_ns = meta.get("baseTimeNanoseconds")
-        begin = base_us * 1e-6 + (
-            float(base_ns) * 1e-9 if isinstance(base_ns, int | float) else 0.0
-        )
+        base_ns = finite_number(meta.get("baseTimeNanoseconds")) or 0.0
+        begin = base_us * 1e-6 + base_ns * 1e-9
         # Before 2001 it is not Unix time but the time since some start.
         trace.begin_unix_s = begin if 1e9 <= begin < 1e11 else None
 
 
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+def _describe_device(trace: Trace, properties: dict[str, Any]) -> None:
+    """Note a GPU's properties, if there can be such a GPU."""
+    index = whole_number(properties.get("id"), 0, MOST_GPUS - 1)
+    if index is None:
+        return
+    trace.devices[index] = TraceDevice(
+        index,
+        text_of(properties.get("name")).strip() or None,
+        whole_number(properties.get("numSms"), 1, MOST_SMS),
+        whole_number(properties.get("computeMajor"), 1, _MOST_MAJOR),
+    )

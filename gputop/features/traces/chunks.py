@@ -20,12 +20,18 @@ import msgspec
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_text import PIECE_BYTES
 
-LARGEST_EVENT = 64 << 20
+LARGEST_EVENT = 16 << 20
+_EMPTY_TEXT_BYTES = 1 << 20
+_LEAST_EVENT_BYTES = 16
+"""Profilers write a hundred and more for an event; a megabyte of smaller ones is none of theirs, and takes thirty times
+as much memory."""
 _HEAD_LIMIT = 64 << 20
 _CLOSE_TRIES, _END_TRIES, _TORN_TRIES = 8, 16, 3
 
 _KEYS = rb'"(?:ph|cat|name|pid|tid|ts|id|args|dur|s|bp)"'
 _CUT = re.compile(rb"\}(\s*),(?=\s*\{\s*" + _KEYS + rb"\s*:)")
+_ANY_CUT = re.compile(rb"\}(\s*),(?=\s*\{)")
+"""Where the next event may begin, if none begins as a profiler's."""
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CLOSE = re.compile(rb'\}(\s*)\](?=\s*(?:,\s*"\w+"\s*:|\}\s*\Z|\Z))')
 _NO_NUMBER = re.compile(rb"(?:-nan|-NaN|-inf|-Infinity|nan|NaN|inf|Infinity)(?:\.0)?(?=\s*[,}\]])")
@@ -56,6 +62,7 @@ class EventText:
         text = self._open()
         for piece in self._pieces:
             text += piece
+            _refuse_empty(text)
             if len(text) >= PIECE_BYTES and (cut := _last_cut(text)) is not None:
                 part, rest = text[: cut.start() + 1], b""
                 events = _decoded(part, decode)
@@ -117,6 +124,7 @@ class EventText:
 
         They end with the list, or with the file.
         """
+        _refuse_empty(text)
         stripped = text.strip()
         if stripped.startswith(b"]"):
             self.tail = stripped[1:]
@@ -199,14 +207,29 @@ def _is_rest(text: bytes) -> bool:
     return True
 
 
+def _refuse_empty(text: bytes) -> None:
+    """Raise TraceError for a long text whose events hold next to nothing."""
+    if len(text) >= _EMPTY_TEXT_BYTES and text.count(b"}") * _LEAST_EVENT_BYTES > len(text):
+        raise TraceError("holds empty events by the million, as no profiler writes them")
+
+
 def _last_cut(text: bytes) -> re.Match[bytes] | None:
-    """The last place between two events, looked for from the end in windows that grow."""
+    """The last place between two events, looked for from the end in windows that grow.
+
+    Where none begins as a profiler's, it is one that begins in any way.
+    """
+    return _last_match(_CUT, text) or _last_match(_ANY_CUT, text)
+
+
+def _last_match(pattern: re.Pattern[bytes], text: bytes) -> re.Match[bytes] | None:
     width = 1 << 16
     while True:
         begin = max(0, len(text) - width)
-        matches = list(_CUT.finditer(text, begin))
-        if matches or begin == 0:
-            return matches[-1] if matches else None
+        last = None
+        for match in pattern.finditer(text, begin):
+            last = match
+        if last is not None or begin == 0:
+            return last
         width *= 8
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from gputop.model.foreign_values import text_of
 from gputop.model.quantity import count
 
 ABSENT = -1
@@ -33,15 +34,24 @@ class NumberedTexts(dict[Any, int]):
     def __init__(self) -> None:
         super().__init__()
         self.texts: list[str] = []
+        self._answers: dict[Callable[[str], object], tuple[int, set[int]]] = {}
 
     def __missing__(self, key: Any) -> int:
         number = self[key] = len(self.texts)
-        self.texts.append(key if isinstance(key, str) else str(key))
+        self.texts.append(key[:LONGEST_NAME] if isinstance(key, str) else text_of(key))
         return number
 
     def matching(self, matches: Callable[[str], object]) -> set[int]:
-        """Numbers of the texts that match."""
-        return {number for number, text in enumerate(self.texts) if matches(text)}
+        """Numbers of the texts that match.
+
+        The answer is kept, so that all threads and GPUs may ask.
+        """
+        known, answer = self._answers.get(matches, (0, set()))
+        if known < len(self.texts):
+            new = self.texts[known:]
+            answer |= {number for number, text in enumerate(new, known) if matches(text)}
+            self._answers[matches] = len(self.texts), answer
+        return answer
 
 
 def _column(code: str) -> Any:
@@ -119,14 +129,32 @@ class TraceDevice(Struct, frozen=True):
     compute_major: int | None = None
 
 
+DAY_NS = 86_400 * 10**9
+"""A kernel or call of more than a day is damage, and so is one that lies a day from the others: no trace is so long."""
+FARTHEST_NS = 4 * 10**18
+"""A larger time is damage. It is 127 years, and twice as much fits into 64 bits."""
+MOST_GPUS = 256
+"""GPUs of a file: the largest machines have 16. Events of GPUs with higher numbers are left out."""
+MOST_SMS = 100_000
+"""Far more multiprocessors than a GPU has."""
+MOST_RANKS = 10**9
+LONGEST_NAME = 8192
+"""Characters of a name; the longest names of templates have some thousands."""
+
 LEAST_LOST = 0.01
 """Share of the launches without a kernel that is reported: the last ones may run when the profiler has stopped."""
+
+
+DeviceStream = tuple[int, int]
+"""A stream, by the GPU's number and its own."""
 
 
 class TimeDoubts(Struct, frozen=True):
     """Events with impossible times, by kind, and launches whose kernels the file does not hold.
 
     ``lost`` are the numbers of these launches among the trace's calls, in order; ``launches`` counts all of them.
+    ``twice`` counts events that are in the file more than once, ``far`` events that lie a day from the others,
+    ``tangled`` are the streams whose events overlap, as on one stream they cannot.
     """
 
     overruns: int = 0
@@ -134,6 +162,9 @@ class TimeDoubts(Struct, frozen=True):
     untimed: int = 0
     lost: tuple[int, ...] = ()
     launches: int = 0
+    twice: int = 0
+    far: int = 0
+    tangled: frozenset[DeviceStream] = frozenset()
 
     @property
     def dropped(self) -> int:
@@ -156,6 +187,16 @@ class TimeDoubts(Struct, frozen=True):
             ),
             (self.slow_copies, f"{self.slow_copies} × a copy slower than 50 MB/s: left out"),
             (self.untimed, f"{count(self.untimed, 'kernel')} without a time left out"),
+            (
+                self.twice,
+                f"{count(self.twice, 'event')} in the file more than once: counted once",
+            ),
+            (self.far, f"{count(self.far, 'event')} a day and more from the others: left out"),
+            (
+                len(self.tangled),
+                f"the events of {count(len(self.tangled), 'stream')} overlap, as on one stream they "
+                "cannot: none is cut",
+            ),
             (dropped, f"{lost} is not recorded"),
         )
         return tuple(words for number, words in rows if number)
@@ -165,9 +206,10 @@ class Trace(Struct):
     """Everything that was read from one file.
 
     ``begin_unix_s`` is the Unix time of nanosecond 0, None where the file does not tell; ``rank`` likewise.
-    ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read. ``threads``
-    are names of the thread numbers. ``warnings`` are the profiler's own. ``other_processes`` are processes of a JAX or
-    TensorFlow trace.
+    ``truncated`` says that the end is missing, ``dropped_events`` counts what could not be read, ``false_samples`` the
+    samples of SM activity outside of 0 to 100 %, ``far_gpus`` the events of GPUs beyond ``MOST_GPUS``. ``threads``
+    are names of the thread numbers. ``warnings`` are the profiler's own, ``notes`` say what else is missing.
+    ``other_processes`` are processes of a JAX or TensorFlow trace.
     """
 
     path: str
@@ -186,8 +228,11 @@ class Trace(Struct):
     begin_unix_s: float | None = None
     truncated: bool = False
     dropped_events: int = 0
+    false_samples: int = 0
+    far_gpus: int = 0
     doubts: TimeDoubts = field(default_factory=TimeDoubts)
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     other_processes: list[str] = field(default_factory=list)
     is_nsys: bool = False
 

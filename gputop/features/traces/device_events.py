@@ -60,14 +60,26 @@ def launches(trace: Trace) -> dict[int, int]:
     return call_of_correlation
 
 
-def device_events(trace: Trace, device: int, launched: dict[int, int]) -> DeviceEvents:
-    """Events of a device in order, each with its launch.
+def numbers_by_device(trace: Trace) -> dict[int, array[int]]:
+    """The numbers of each device's events in the order of time, by device."""
+    gpu = trace.gpu
+    by_device: dict[int, array[int]] = {}
+    for number in sorted(range(len(gpu)), key=gpu.start.__getitem__):
+        device = gpu.device[number]
+        if device not in by_device:
+            by_device[device] = array("q")
+        by_device[device].append(number)
+    return dict(sorted(by_device.items()))
 
-    ``launched`` is the result of ``launches``.
+
+def device_events(
+    trace: Trace, device: int, order: array[int], launched: dict[int, int]
+) -> DeviceEvents:
+    """Events of a device, each with its launch.
+
+    ``order`` are their numbers in order, ``launched`` is the result of ``launches``.
     """
     gpu = trace.gpu
-    of_device = compress(range(len(gpu)), map(device.__eq__, gpu.device))
-    order = array("q", sorted(of_device, key=gpu.start.__getitem__))
 
     def column(values: Any) -> Any:
         return array(values.typecode, map(values.__getitem__, order))

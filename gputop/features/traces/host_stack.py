@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import compress
+from operator import attrgetter
 
-from gputop.features.traces.columns import ABSENT, OPERATOR, Calls, Spans, Trace
-from gputop.features.traces.host_causes import STEP, HostCauses, Rows
+from gputop.features.traces.columns import ABSENT, Trace
+from gputop.features.traces.host_causes import HostCauses, OpenPart
 from gputop.features.traces.idle_causes import IdleTime
 from gputop.features.traces.intervals import Interval, Intervals, union
 from gputop.features.traces.trace_report import SyncRow
 
-_ASKING = re.compile(
-    r"aten::(item|_local_scalar_dense|nonzero|is_nonzero|to|copy_|equal|masked_select|unique\w*)$"
-)
 NOTHING = "Python between operators"
 """No call, operator, function or range was open: Python that the trace does not hold."""
 Times = dict[str, int]
-_Open = tuple[int, int, int, int]
-"""(begin, -end, order, name): sorted, the outer ones come before the inner ones."""
+_END = attrgetter("end")
 
 
 def underneath(
-    trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, Interval], Times]
+    trace: Trace,
+    host: HostCauses,
+    when: dict[int, Intervals],
+    apart: dict[tuple[int, Interval], Times],
 ) -> Times:
     """Nanoseconds by name of the deepest open entry.
 
@@ -33,57 +31,35 @@ def underneath(
     For the keys of ``apart``, threads and intervals of ``when``, times are also given separately.
     """
     times: Times = {}
+    texts = trace.names.texts
     for thread, moments in when.items():
         intervals = union(sorted(moments))
-        for interval, number, spent in deepest(_touching(trace, thread, intervals), intervals):
-            name = NOTHING if number == ABSENT else trace.names.texts[number]
-            for sums in (times, apart.get((thread, interval))):
-                if sums is not None:
-                    sums[name] = sums.get(name, 0) + spent
+        for interval, number, spent in _spent_in(host.deepest(thread), intervals):
+            name = NOTHING if number == ABSENT else texts[number]
+            times[name] = times.get(name, 0) + spent
+            alone = apart.get((thread, interval))
+            if alone is not None:
+                alone[name] = alone.get(name, 0) + spent
     return times
 
 
-def _touching(trace: Trace, thread: int, intervals: Intervals) -> list[_Open]:
-    """All entries open at these times, sorted, without whole steps, which explain nothing."""
-    steps = trace.names.matching(STEP.match)
-    begins = [begin for begin, _ in intervals]
-    tables: tuple[Spans | Calls, ...] = (trace.spans, trace.calls)
-    rows: list[_Open] = []
-    for order, table in enumerate(tables):
-        of_thread = map(thread.__eq__, table.thread)
-        for begin, end, name in compress(
-            zip(table.start, table.end, table.name, strict=True), of_thread
-        ):
-            at = bisect_left(begins, end) - 1
-            if at >= 0 and intervals[at][1] > begin and name not in steps:
-                rows.append((begin, -end, order, name))
-    return sorted(rows)
+def _spent_in(parts: list[OpenPart], intervals: Intervals) -> Iterator[tuple[Interval, int, int]]:
+    """Yield the entries open in each interval by their names' numbers, with the times in it.
 
-
-def deepest(rows: list[_Open], intervals: Intervals) -> Iterator[tuple[Interval, int, int]]:
-    """Yield parts of each interval: the deepest open entry, and its time.
-
-    The entry is its name's number, -1 for none.
+    -1 is the time in which none was open.
     """
-    open_entries: list[tuple[int, int]] = []  # (end, name)
-    at = 0
+    ends = [part.end for part in parts]
     for begin, end in intervals:
-        now = begin
-        while now < end:
-            while at < len(rows) and rows[at][0] <= now:
-                open_entries.append((-rows[at][1], rows[at][3]))
-                at += 1
-            while open_entries and open_entries[-1][0] <= now:
-                open_entries.pop()
-            until = min(
-                [
-                    end,
-                    *(row[0] for row in rows[at : at + 1]),
-                    *(entry[0] for entry in open_entries[-1:]),
-                ]
-            )
-            yield (begin, end), open_entries[-1][1] if open_entries else ABSENT, until - now
-            now = until
+        unseen = end - begin
+        place = bisect_right(ends, begin)
+        while place < len(parts) and parts[place].begin < end:
+            part = parts[place]
+            spent = min(part.end, end) - max(part.begin, begin)
+            unseen -= spent
+            yield (begin, end), part.name, spent
+            place += 1
+        if unseen:
+            yield (begin, end), ABSENT, unseen
 
 
 def sync_rows(
@@ -95,8 +71,9 @@ def sync_rows(
     """
     sums: dict[str, list[float]] = {}
     for thread, waits in host.waits.items():
-        calls = [row for row in waits.rows if begin <= row[0] < end]
-        for (first, last, number), asking in zip(calls, _asking(trace, thread, calls), strict=True):
+        until = bisect_left(waits.rows, (end,))
+        for first, last, number in waits.rows[bisect_left(waits.rows, (begin,)) : until]:
+            asking = _asking(trace, host, thread, first)
             row = sums.setdefault(
                 asking or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0]
             )
@@ -107,18 +84,10 @@ def sync_rows(
     return sorted(rows, key=lambda row: (-row.idle_after_ms, -row.host_ms, row.op))
 
 
-def _asking(trace: Trace, thread: int, calls: Rows) -> list[str]:
-    """The nearest waiting operator around each call.
-
-    Empty for a call without one.
-    """
-    spans, asking = trace.spans, trace.names.matching(_ASKING.match)
-    operators = sorted(
-        (begin, -end, 0, name)
-        for begin, end, name, of, kind in zip(
-            spans.start, spans.end, spans.name, spans.thread, spans.kind, strict=True
-        )
-        if name in asking and of == thread and kind == OPERATOR
-    )
-    open_then = deepest(operators, [(first, first + 1) for first, *_ in calls])
-    return ["" if name == ABSENT else trace.names.texts[name] for _, name, _ in open_then]
+def _asking(trace: Trace, host: HostCauses, thread: int, moment: int) -> str:
+    """The nearest operator around a moment that asks the GPU for a result; empty for none."""
+    parts = host.asking(thread)
+    place = bisect_right(parts, moment, key=_END)
+    if place == len(parts) or parts[place].begin > moment:
+        return ""
+    return trace.names.texts[parts[place].name]

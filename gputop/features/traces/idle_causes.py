@@ -25,7 +25,7 @@ from gputop.diagnosis.thresholds import (
 )
 from gputop.features.traces.columns import ABSENT, COPY, Trace
 from gputop.features.traces.device_events import DeviceEvents
-from gputop.features.traces.host_causes import CAUSES, EVENT_CALLS, GRAPH_LAUNCH, Cause, HostCauses
+from gputop.features.traces.host_causes import CAUSES, GRAPH_LAUNCH, Cause, HostCauses
 from gputop.features.traces.intervals import (
     Interval,
     Intervals,
@@ -171,10 +171,9 @@ class _Gaps:
             begin,
         )
         self._graphs = trace.names.matching(GRAPH_LAUNCH.match)
-        waits_exist = any(map(EVENT_CALLS.match, trace.names.texts))
         streams = {trace.gpu.stream[number] for number in events.number}
-        self._is_sequential = len(streams) < 2 and not waits_exist
-        self._lost = [trace.calls.start[number] for number in trace.doubts.lost]
+        self._is_sequential = len(streams) < 2 and not host.waits_for_events
+        self._lost = host.lost_launches
 
     def explained(self, first: int, last: int, at: int, sums: dict[Cause, int]) -> Gap:
         """Add the gap [first, last) to ``sums`` by its causes.

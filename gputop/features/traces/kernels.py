@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from heapq import heappop, heappush
 from itertools import accumulate, chain, compress
-from operator import add, sub
+from operator import sub
 from statistics import median
 
 from msgspec import Struct
@@ -88,20 +88,58 @@ def queue(
 
 Like = tuple[int, int, float]
 """Key of alike events: name, kind, blocks per SM."""
-Spent = dict[Like, list[int]]
-"""Nanoseconds of alike events inside of a window, and their number."""
 
 
-def spent_by_kind(events: DeviceEvents, begin: int, end: int) -> Spent:
+class AlikeEvents(Struct):
+    """Alike events inside of a window: their number, their time, and what of it counts in shares.
+
+    Times are in nanoseconds. On a stream whose events overlap, as they cannot, each moment counts once.
+    """
+
+    calls: int = 0
+    time: int = 0
+    counted: int = 0
+
+
+Spent = dict[Like, AlikeEvents]
+
+
+def spent_by_kind(trace: Trace, events: DeviceEvents, begin: int, end: int) -> Spent:
     """The events of a device in [begin, end), grouped."""
     spent: Spent = {}
+    until = {stream: begin for device, stream in trace.doubts.tangled if device == events.index}
+    streams = trace.gpu.stream
     keys = zip(events.name, events.kind, events.blocks, strict=True)
-    for key, first, last in zip(keys, events.start, events.end, strict=True):
-        if first < end and last > begin:
-            row = spent.setdefault(key, [0, 0])
-            row[0] += min(last, end) - max(first, begin)
-            row[1] += 1
+    rows = zip(keys, events.number, events.start, events.end, strict=True)
+    for key, number, first, last in rows:
+        if first >= end or last <= begin:
+            continue
+        first, last = max(first, begin), min(last, end)
+        alike = spent.get(key)
+        if alike is None:
+            alike = spent[key] = AlikeEvents()
+        alike.calls += 1
+        alike.time += last - first
+        stream = streams[number]
+        if stream in until:
+            first = max(first, until[stream])
+            until[stream] = max(last, until[stream])
+        alike.counted += max(0, last - first)
     return spent
+
+
+class _KernelSum(AlikeEvents):
+    """All events of one kernel; ``with_blocks`` is the time of those whose grid is known."""
+
+    with_blocks: int = 0
+    weighted: float = 0.0
+
+    @property
+    def bound_pct(self) -> float | None:
+        """Upper bound of SM activity, where most of the grids are known."""
+        if not self.with_blocks or self.with_blocks < KNOWN_SHARE * self.time:
+            return None
+        return 100.0 * self.weighted / self.with_blocks
 
 
 def kernel_rows(trace: Trace, spent: Spent, window: int) -> list[KernelRow]:
@@ -109,24 +147,26 @@ def kernel_rows(trace: Trace, spent: Spent, window: int) -> list[KernelRow]:
 
     Shares are of the window, in nanoseconds, and may overlap.
     """
-    sums: dict[tuple[str, str], list[float]] = {}
-    for (name, kind, blocks), (time, calls) in spent.items():
+    sums: dict[tuple[str, str], _KernelSum] = {}
+    for (name, kind, blocks), alike in spent.items():
         if kind == COPY:
             continue
         text = trace.names.texts[name]
-        key = short_name(text), "communication" if kind == COMM else category(text)
-        known = (time, time * min(1.0, blocks)) if blocks != ABSENT else (0, 0.0)
-        sums[key] = [*map(add, sums.get(key, (0, 0, 0, 0.0)), (time, calls, *known))]
+        group = "communication" if kind == COMM else category(text)
+        kernel = sums.setdefault((short_name(text), group), _KernelSum())
+        kernel.calls += alike.calls
+        kernel.time += alike.time
+        kernel.counted += alike.counted
+        if blocks != ABSENT:
+            kernel.with_blocks += alike.time
+            kernel.weighted += alike.time * min(1.0, blocks)
     rows = []
-    for (label, group), (total, many, with_blocks, weighted) in sums.items():
-        bound = (
-            100.0 * weighted / with_blocks
-            if with_blocks and with_blocks >= KNOWN_SHARE * total
-            else None
-        )
-        share, mean_us = 100.0 * total / window, total / many / 1000.0
+    for (label, group), kernel in sums.items():
+        share = 100.0 * kernel.counted / window
+        mean_us = kernel.time / kernel.calls / 1000.0
+        is_comm = group == "communication"
         rows.append(
-            KernelRow(label, share, int(many), mean_us, bound, group == "communication", group)
+            KernelRow(label, share, kernel.calls, mean_us, kernel.bound_pct, is_comm, group)
         )
     return sorted(rows, key=lambda row: (-row.share_pct, row.name))
 
@@ -153,19 +193,20 @@ def category_rows(trace: Trace, spent: Spent, window: int) -> list[CategoryRow]:
 
     Memory copies and memsets are ``copy``. ``window`` is in ns.
     """
-    sums: dict[str, list[int]] = {}
-    for (name, kind, _), (time, calls) in spent.items():
-        label = (
-            "communication"
-            if kind == COMM
-            else "copy"
-            if kind == COPY
-            else category(trace.names.texts[name])
-        )
-        row = sums.setdefault(label, [0, 0])
-        row[0] += time
-        row[1] += calls
-    rows = [CategoryRow(label, 100.0 * time / window, many) for label, (time, many) in sums.items()]
+    sums: dict[str, AlikeEvents] = {}
+    for (name, kind, _), alike in spent.items():
+        if kind == COMM:
+            label = "communication"
+        elif kind == COPY:
+            label = "copy"
+        else:
+            label = category(trace.names.texts[name])
+        row = sums.setdefault(label, AlikeEvents())
+        row.calls += alike.calls
+        row.counted += alike.counted
+    rows = [
+        CategoryRow(label, 100.0 * row.counted / window, row.calls) for label, row in sums.items()
+    ]
     return sorted(rows, key=lambda row: (-row.share_pct, CATEGORIES.index(row.category)))
 
 

@@ -7,10 +7,13 @@ defines itself (views, triggers, functions) is run.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +23,10 @@ from gputop.features.traces.columns import (
     COMM,
     COMPUTE,
     COPY,
+    DAY_NS,
+    FARTHEST_NS,
+    MOST_GPUS,
+    MOST_SMS,
     OPERATOR,
     CounterSample,
     Trace,
@@ -28,6 +35,8 @@ from gputop.features.traces.columns import (
 )
 from gputop.features.traces.comm_kernels import is_communication
 from gputop.features.traces.time_checks import check_times
+from gputop.model.foreign_values import finite_number, text_of, whole_number
+from gputop.system.safe_open import open_regular
 
 HEADER = b"SQLite format 3\x00"
 _VERSION = re.compile(r"_(v\d+|ptsz|ptds)(?=_|$)")
@@ -45,7 +54,14 @@ _COPIES = {
     11: "HtoD (unified memory)",
     12: "DtoH (unified memory)",
 }
-_PAGEABLE, _BATCH, _MOST_DEVICES = 0, 50_000, 4096
+_PAGEABLE, _BATCH = 0, 50_000
+_LEAST_ROW_BYTES = 4
+"""A row of a table takes more: a file that gives more rows than it has room for refers to itself."""
+_MOST_MAJOR = 1000
+"""Far beyond any compute capability."""
+_LOG = "-wal"
+_MOST_COPIED = 512 << 20
+"""Bytes of an export with a log that are copied to be joined [judged]: a temporary folder may be memory."""
 _OF_WORK = ("deviceId", "streamId", "correlationId")
 Row = tuple[Any, ...]
 Progress = Callable[[int, int], None]
@@ -58,10 +74,7 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
     """
     trace = Trace(path, size_bytes, is_nsys=True)
     try:
-        # Immutable: it works where no lock can be made.
-        with closing(
-            sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)
-        ) as database:
+        with _readable(trace) as source, closing(sqlite3.connect(source, uri=True)) as database:
             database.execute("PRAGMA query_only = ON")
             database.execute("PRAGMA trusted_schema = OFF")
             database.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -84,6 +97,51 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
             f"{path} cannot be read: {error}; export it again with `nsys export --type sqlite`"
         ) from None
     return trace
+
+
+@contextmanager
+def _readable(trace: Trace) -> Iterator[str]:
+    """Give the address by which SQLite reads an export, without writing beside it.
+
+    What a program wrote last may be in a log beside the file, until it is checkpointed. SQLite joins both only where
+    it may write, so it is given copies. The trace gets a note of a log that cannot be copied.
+    """
+    # Immutable: it works where no lock can be made.
+    in_place = f"file:{quote(trace.path)}?mode=ro&immutable=1"
+    log_bytes = _size_bytes(f"{trace.path}{_LOG}")
+    if not log_bytes:
+        yield in_place
+        return
+    with TemporaryDirectory(prefix="gputop-") as folder:
+        copied = os.path.join(folder, "export")
+        if log_bytes + trace.size_bytes <= _MOST_COPIED and _copies(trace.path, copied):
+            trace.size_bytes += log_bytes
+            yield f"file:{quote(copied)}?mode=ro"
+            return
+    trace.notes.append(
+        f"{os.path.basename(trace.path)}{_LOG} is not read, and what it holds is missing here: put it "
+        "into the file with `sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'`"
+    )
+    yield in_place
+
+
+def _size_bytes(path: str) -> int:
+    """Size of a file; 0 for none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _copies(path: str, target: str) -> bool:
+    """Copy an export and its log; return whether that succeeded."""
+    try:
+        for suffix in ("", _LOG):
+            with open_regular(path + suffix) as source, open(target + suffix, "xb") as copy:
+                shutil.copyfileobj(source, copy)
+    except OSError:
+        return False
+    return True
 
 
 class _Export:
@@ -123,29 +181,34 @@ class _Export:
         if columns[0] in has:
             selected = ", ".join(f'"{column}"' if column in has else "NULL" for column in columns)
             cursor = self._database.execute(f'SELECT {selected} FROM "{table}"')
+            most = self._trace.size_bytes // _LEAST_ROW_BYTES
             while rows := cursor.fetchmany(_BATCH):
+                most -= len(rows)
+                if most < 0:
+                    raise sqlite3.DatabaseError(
+                        f"{table} holds more rows than the file has room for"
+                    )
                 yield rows
 
     def _timed(self, table: str, *columns: str) -> Iterator[list[Row]]:
         """Lists of rows that begin with two times in their order; others are counted."""
         for rows in self._rows(table, "start", "end", *columns):
-            good = [
-                row
-                for row in rows
-                if isinstance(row[0], int) and isinstance(row[1], int) and row[0] <= row[1]
-            ]
+            good = [row for row in rows if _is_possible(row[0], row[1])]
             self._trace.dropped_events += len(rows) - len(good)
             yield good
 
     def _timed_work(self, table: str, *columns: str) -> Iterator[list[Row]]:
         """Rows of GPU work: times, device, stream, correlation; rows with an impossible device are counted."""
         for rows in self._timed(table, *_OF_WORK, *columns):
-            good = [
-                row
-                for row in rows
-                if row[2] is None or (isinstance(row[2], int) and 0 <= row[2] < _MOST_DEVICES)
-            ]
-            self._trace.dropped_events += len(rows) - len(good)
+            good = []
+            for row in rows:
+                device = 0 if row[2] is None else whole_number(row[2], 0)
+                if device is None:
+                    self._trace.dropped_events += 1
+                elif device >= MOST_GPUS:
+                    self._trace.far_gpus += 1
+                else:
+                    good.append(row)
             yield good
 
     def _devices(self) -> None:
@@ -153,12 +216,16 @@ class _Export:
         for rows in self._rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "numMultiprocessors"):
             counts.update(rows)
         for rows in self._rows("TARGET_INFO_GPU", "id", "name", "smCount", "computeMajor"):
-            for index, name, count, major in rows:
-                if isinstance(index, int):
-                    sm_count = _typed(int, count) or _typed(int, counts.get(index))
-                    self._trace.devices[index] = TraceDevice(
-                        index, _typed(str, name), sm_count, _typed(int, major)
-                    )
+            for number, name, sms, major in rows:
+                index = whole_number(number, 0, MOST_GPUS - 1)
+                if index is None:
+                    continue
+                sm_count = whole_number(sms, 1, MOST_SMS)
+                if sm_count is None:
+                    sm_count = whole_number(counts.get(index), 1, MOST_SMS)
+                self._trace.devices[index] = TraceDevice(
+                    index, text_of(name) or None, sm_count, whole_number(major, 1, _MOST_MAJOR)
+                )
 
     def _work(self) -> None:
         """Read kernels, copies and graphs.
@@ -241,12 +308,7 @@ class _Export:
         ):
             for begin, end, text, number, thread, kind in rows:
                 # Marks and ranges that never ended are no ranges.
-                if (
-                    kind in _RANGES
-                    and isinstance(begin, int)
-                    and isinstance(end, int)
-                    and begin <= end
-                ):
+                if kind in _RANGES and _is_possible(begin, end):
                     full = str(text) if text is not None else self._strings.get(number, "")
                     # `--pytorch=autograd-nvtx` appends ", seq = 46738, op_id = 995626" to the operator's name.
                     name = _OP_ID.sub("", full)
@@ -260,19 +322,22 @@ class _Export:
         metrics: set[tuple[int, int]] = set()
         for rows in self._rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"):
             metrics |= {
-                (kind, metric) for kind, metric, name in rows if _SM_ACTIVE.search(str(name))
+                (kind, metric)
+                for kind, metric, name in rows
+                if isinstance(kind, int) and _SM_ACTIVE.search(str(name))
             }
         for rows in (
             self._rows("GPU_METRICS", "timestamp", "typeId", "metricId", "value") if metrics else ()
         ):
             for t, kind, metric, value in rows:
-                if (
-                    (kind, metric) in metrics
-                    and isinstance(t, int)
-                    and isinstance(value, int | float)
-                ):
-                    self._trace.counters.append(CounterSample(t, kind & 0xFF, float(value)))
-                    self._trace.counter_source = "nsys"
+                if (kind, metric) not in metrics:
+                    continue
+                active_pct = finite_number(value, 0.0, 100.0)
+                if active_pct is None or not _is_possible(t, t):
+                    self._trace.false_samples += 1
+                    continue
+                self._trace.counters.append(CounterSample(t, kind & 0xFF, active_pct))
+                self._trace.counter_source = "nsys"
 
     def _warnings(self) -> None:
         """Messages of nsys itself from the severity of a warning on, each once."""
@@ -283,12 +348,15 @@ class _Export:
         self._trace.warnings = [*filter(None, texts)]
 
 
+def _is_possible(begin: Any, end: Any) -> bool:
+    """Whether these are two times in their order, at most a day apart."""
+    if not isinstance(begin, int) or not isinstance(end, int):
+        return False
+    return abs(begin) < FARTHEST_NS and 0 <= end - begin <= DAY_NS
+
+
 def _number(value: Any) -> int:
     return value if isinstance(value, int) else ABSENT
-
-
-def _typed(kind: type, value: Any) -> Any:
-    return value if isinstance(value, kind) else None
 
 
 def _copy(kind: Any, source: Any, target: Any) -> str:

@@ -14,7 +14,9 @@ from gputop.features.traces.columns import (
     ABSENT,
     ANNOTATION,
     COPY,
+    MOST_GPUS,
     PYTHON,
+    CounterSample,
     Trace,
     TraceDevice,
     TraceError,
@@ -26,9 +28,10 @@ from gputop.features.traces.device_events import (
     busy,
     device_events,
     launches,
+    numbers_by_device,
 )
-from gputop.features.traces.host_causes import DATA_LOADER, HostCauses
-from gputop.features.traces.host_stack import sync_rows, underneath
+from gputop.features.traces.host_causes import DATA_LOADER, Cause, HostCauses
+from gputop.features.traces.host_stack import Times, sync_rows, underneath
 from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
 from gputop.features.traces.intervals import (
     Interval,
@@ -50,6 +53,7 @@ from gputop.features.traces.kernels import (
     spent_by_kind,
 )
 from gputop.features.traces.trace_report import (
+    CAUSE_WORDS,
     HOST_CAUSES,
     SHARES,
     Measures,
@@ -67,9 +71,11 @@ from gputop.features.traces.trace_steps import (
     step_rows,
 )
 from gputop.features.traces.trace_verdict import judged
-from gputop.features.traces.unknown_kernels import unknown_communication
+from gputop.features.traces.unknown_kernels import has_ranks, unknown_communication
 from gputop.model.quantity import count
 
+MOST_EXPLAINED = 32
+"""What the host was in is told for GPUs with lower numbers: twice the largest machine's [judged]."""
 MOST_UNDER = 5
 MOST_WARNINGS = 3
 _MOST_WAITS = 5
@@ -119,6 +125,9 @@ class _Host(Struct, frozen=True):
     """Numbers of the names of copies between host and device."""
     stacks: bool
     range_hint: str | None
+    samples: dict[int, list[CounterSample]]
+    """The samples of SM activity by device."""
+    has_ranks: bool
 
 
 def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuReport, ...]:
@@ -145,9 +154,10 @@ def full_analysis(
     host = _host_side(trace, choice)
     gpus: list[TraceGpuReport] = []
     left_out: list[_LeftOut] = []
-    for device in sorted(set(trace.gpu.device)):
+    for device, numbers in numbers_by_device(trace).items():
+        events = device_events(trace, device, numbers, host.launched)
         try:
-            gpus.append(_gpu(trace, device, host, choice, needs_enough=needs_enough))
+            gpus.append(_gpu(trace, events, host, choice, needs_enough=needs_enough))
         except _LeftOut as reason:
             left_out.append(reason)
     if not gpus:
@@ -182,13 +192,17 @@ def _without_work(trace: Trace) -> str:
     """Why a trace without GPU work cannot be analysed."""
     if trace.warnings:
         return f"no kernels; the profiler says: {'; '.join(trace.warnings[:MOST_WARNINGS])}"
+    if trace.far_gpus:
+        return f"no kernel of a GPU below number {MOST_GPUS}: {trace.far_gpus} events are of others"
     if trace.doubts.untimed:
         return f"no kernel with a time: all {trace.doubts.untimed} are at time 0"
     if trace.dropped_events:
-        dropped = f"{trace.dropped_events} events have no times, or end before they start"
-        if trace.dropped_events == 1:
-            dropped = "1 event has no time, or ends before it starts"
-        return f"no kernel that can be read: {dropped}"
+        damaged = trace.dropped_events
+        events = "1 event has" if damaged == 1 else f"{damaged} events have"
+        return (
+            f"no kernel that can be read: {events} no times, or an end before the start, or a day "
+            "and more between them"
+        )
     if len(trace.calls):
         return (
             f"{len(trace.calls)} CUDA calls but no kernels: the profiler was not given any (another profiler was "
@@ -236,7 +250,16 @@ def _host_side(trace: Trace, choice: StepChoice) -> _Host:
         bus,
         PYTHON in trace.spans.kind,
         None if steps else proposed_range(trace),
+        _samples_by_device(trace),
+        has_ranks(trace),
     )
+
+
+def _samples_by_device(trace: Trace) -> dict[int, list[CounterSample]]:
+    samples: dict[int, list[CounterSample]] = {}
+    for sample in trace.counters:
+        samples.setdefault(sample.device, []).append(sample)
+    return samples
 
 
 def _ranges(trace: Trace) -> str:
@@ -246,10 +269,10 @@ def _ranges(trace: Trace) -> str:
 
 
 def _gpu(
-    trace: Trace, device: int, host: _Host, choice: StepChoice, *, needs_enough: bool
+    trace: Trace, events: DeviceEvents, host: _Host, choice: StepChoice, *, needs_enough: bool
 ) -> TraceGpuReport:
     """Report one GPU. Raises _LeftOut where it cannot be judged."""
-    events = device_events(trace, device, host.launched)
+    device = events.index
     rows = []
     if host.steps:
         rows = [row for row in step_rows(trace, events, host.steps) if row.end > row.begin]
@@ -326,16 +349,18 @@ def _measures(
     by_step = [length_by(part, boundaries) for part in parts]
     sums = [sum(part) for part in by_step]
     comm = length(when.comm)
+    unknown = None
+    if host.has_ranks:
+        unknown = unknown_communication(trace, events, when, begin, end)
     steps = [(row.end - row.begin) / 1e6 for row in rows]
     described = trace.devices.get(events.index, TraceDevice(events.index))
-    measured = [
-        s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end
-    ]
+    samples = host.samples.get(events.index, [])
+    measured = [sample.sm_active_pct for sample in samples if begin <= sample.t <= end]
     bound = None if measured else sm_high_pct(events, begin, end)
-    spent = spent_by_kind(events, begin, end)
+    spent = spent_by_kind(trace, events, begin, end)
     queue_empty_pct, launch_delay_us = queue(trace, events, begin, end)
     once = happened_once(idle, window, named=named)
-    under, at_work, in_once = _underneath(trace, idle, window, once)
+    under, at_work, in_once = _underneath(trace, events.index, host.threads, idle, window, once)
     waits = [
         StreamWaitRow(*wait, times, 100.0 * spent / window)
         for wait, (times, spent) in idle.waits.items()
@@ -396,12 +421,12 @@ def _measures(
         begin_unix_s=None if unix is None else unix + begin / 1e9,
         end_unix_s=None if unix is None else unix + end / 1e9,
         step_judged_part=_step_judged_part(rows, idle, once),
-        unknown_comm=unknown_communication(trace, events, when, begin, end),
+        unknown_comm=unknown,
     )
 
 
 def _step_judged_part(rows: list[TraceStep], idle: IdleTime, once: list[OnceIdle]) -> float:
-    """Part of the median step without what is not recorded, and what came once."""
+    """Part of the median step without holes of the recording and single events."""
     left_out = [causes["not_recorded"] for causes in idle.by_step]
     for event in once:
         left_out[event.row] += event.spent
@@ -440,7 +465,12 @@ def _steps_table(
 
 
 def _underneath(
-    trace: Trace, idle: IdleTime, window: int, once: list[OnceIdle]
+    trace: Trace,
+    device: int,
+    host: HostCauses,
+    idle: IdleTime,
+    window: int,
+    once: list[OnceIdle],
 ) -> tuple[tuple[Under, ...], tuple[Under, ...], list[str]]:
     """Activity of the host while the GPU waited for it.
 
@@ -451,18 +481,23 @@ def _underneath(
     apart: dict[tuple[int, Interval], dict[str, int]] = {
         (row.gap.thread, row.gap.host): {} for row in once
     }
-    times = underneath(trace, idle.host, apart)
-    at_work = underneath(trace, idle.working, {})
+    times: Times = {}
+    at_work: Times = {}
+    if device < MOST_EXPLAINED:
+        times = underneath(trace, host, idle.host, apart)
+        at_work = underneath(trace, host, idle.working, {})
     in_once = [_top(apart[row.gap.thread, row.gap.host], row.gap.length, 1) for row in once]
-    names = [
-        "modules' loading"
-        if row.cause == "module_load"
-        else rows[0].name
-        if rows and row.cause in HOST_CAUSES
-        else "a wait on the device"
-        for row, rows in zip(once, in_once, strict=True)
-    ]
+    names = [_once_name(row.cause, rows) for row, rows in zip(once, in_once, strict=True)]
     return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), names
+
+
+def _once_name(cause: Cause, rows: tuple[Under, ...]) -> str:
+    """The name of what happened once: what the host was in, if it was the host's."""
+    if cause == "module_load":
+        return "modules' loading"
+    if cause not in HOST_CAUSES:
+        return "a wait on the device"
+    return rows[0].name if rows else CAUSE_WORDS[cause]
 
 
 def _top(times: dict[str, int], whole: int, limit: int) -> tuple[Under, ...]:

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import LATE_PCT, OFTEN
 from gputop.features.traces.chrome import read_chrome
-from gputop.features.traces.columns import COMM, Trace, TraceError
+from gputop.features.traces.columns import COMM, MOST_GPUS, Trace, TraceError
 from gputop.features.traces.nsys import HEADER, read_nsys
 from gputop.features.traces.trace_analysis import StepChoice, full_analysis
 from gputop.features.traces.trace_report import Measures, RankReport, severity
+from gputop.model.quantity import count
 from gputop.system.children import pool
 from gputop.system.safe_open import open_regular
 
@@ -209,10 +210,17 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
         else (None, "")
     )
     doubts, damaged = trace.doubts, trace.dropped_events
-    dropped = damaged + doubts.untimed + doubts.slow_copies + doubts.dropped
-    notes = [*analysis.notes]
+    impossible = doubts.untimed + doubts.slow_copies + doubts.far + trace.false_samples
+    dropped = damaged + impossible + doubts.dropped + trace.far_gpus
+    notes = [*analysis.notes, *trace.notes]
     if damaged:
         notes.append(f"{damaged} damaged events were left out")
+    if trace.false_samples:
+        samples = count(trace.false_samples, "sample")
+        notes.append(f"{samples} of SM activity outside of 0 to 100 % left out")
+    if trace.far_gpus:
+        events = count(trace.far_gpus, "event")
+        notes.append(f"{events} of GPUs beyond number {MOST_GPUS - 1} left out")
     report = RankReport(
         path,
         rank,

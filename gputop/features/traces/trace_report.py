@@ -134,7 +134,7 @@ class Measures(Struct, frozen=True):
     ``at_work`` is what the host did in ``host_work``. ``once`` is the part of the idle time that was not seen to come
     again, which stays in all shares and alone decides nothing. ``range_hint`` begins the names of ranges that could
     be steps. ``judged_part`` is the part (0 to 1) of the window that the shares are of: all of it, but in the verdict's
-    own measures, which leave out what is not recorded and what came once. ``step_judged_part`` is what this leaves of
+    own measures, which leave out holes of the recording and single events. ``step_judged_part`` is the same part of
     the median step. ``unknown_comm`` is the time in which only kernels run that may communicate, with the name of the
     largest.
     """

@@ -122,7 +122,7 @@ def proposed_range(trace: Trace) -> str | None:
 
 
 def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list[TraceStep]:
-    """The steps as the GPU ran them.
+    """The steps as the GPU ran them; those without work of the GPU are no rows.
 
     A trace without steps is one row.
     """
@@ -141,9 +141,9 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
             ends[owner] = end
     rows: list[TraceStep] = []
     boundary = events.start[0] if _cut_off(trace, events, begins[0]) else begins[0]
-    for number, step in enumerate(steps):
-        until = max(boundary, ends.get(number, boundary))
-        rows.append(TraceStep(step.name, boundary, until))
+    for number in sorted(ends):
+        until = max(boundary, ends[number])
+        rows.append(TraceStep(steps[number].name, boundary, until))
         boundary = until
     return rows
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import BinaryIO
 
 from gputop.features.traces.columns import TraceError
+from gputop.system.unpack_limit import TOO_MUCH, most_unpacked
 
 PIECE_BYTES = 8 << 20
 MOST_BYTES = 16 << 30
@@ -48,7 +49,9 @@ class Text:
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
         """Yield all members, of a damaged one the undamaged begin."""
         unpacker, pending, out, is_within = zlib.decompressobj(31), b"", 0, True
+        taken = 0
         while pending := pending or file.read(1 << 20):
+            given = len(pending)
             try:
                 piece = unpacker.decompress(pending, PIECE_BYTES)
             except zlib.error:
@@ -57,8 +60,9 @@ class Text:
             if unpacker.eof:
                 is_within, pending, unpacker = False, unpacker.unused_data, zlib.decompressobj(31)
             out += len(piece)
-            if out > MOST_BYTES:
-                raise TraceError("unpacks to more than any trace holds: is this a gzip bomb?")
+            taken += given - len(pending)
+            if out > MOST_BYTES or out > most_unpacked(taken):
+                raise TraceError(f"unpacks to {TOO_MUCH}: is this a gzip bomb?")
             if piece:
                 yield piece
         self.truncated = is_within

@@ -166,7 +166,7 @@ def _without(m: Measures, parts: Mapping[str, float]) -> Measures:
 def _with_once(m: Measures, recorded: Measures) -> _Conclusion:
     """The verdict on recurring time; single events stay evidence.
 
-    ``recorded`` are the measures without what is not recorded.
+    ``recorded`` are the measures of the recorded time.
     """
     parts: dict[str, float] = {"not_recorded": m.idle_cause_pct["not_recorded"]}
     for row in m.once:
@@ -551,8 +551,9 @@ def _confidence(trace: Trace, m: Measures, stacks: bool, conclusion: _Conclusion
         return "low"
     if trace.truncated or (idle >= IDLE_PCT and m.idle_cause_pct["unknown"] >= idle / 2.0):
         return "low"
-    doubtful = bool(trace.doubts.notes() or trace.warnings)
-    lower = (m.steps < FEWEST_STEPS or stacks or trace.dropped_events > 0) + doubtful
+    doubts = (trace.doubts.notes(), trace.warnings, trace.notes, trace.false_samples)
+    damaged = trace.dropped_events + trace.far_gpus
+    lower = (m.steps < FEWEST_STEPS or stacks or damaged > 0) + any(doubts)
     return _CONFIDENCES[min(lower, 2)]
 
 

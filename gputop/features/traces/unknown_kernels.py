@@ -30,10 +30,8 @@ def unknown_communication(
 ) -> Under | None:
     """Return the share of [begin, end) in which only suspected kernels run, and the largest one's name.
 
-    None for the trace of a job of one rank, or without such a kernel.
+    None without such a kernel. ``trace`` is of a job with several ranks.
     """
-    if not _has_ranks(trace):
-        return None
     suspects = _suspects(trace, events)
     if not suspects:
         return None
@@ -53,7 +51,7 @@ def unknown_communication(
     return Under(largest, 100.0 * length(alone) / (end - begin))
 
 
-def _has_ranks(trace: Trace) -> bool:
+def has_ranks(trace: Trace) -> bool:
     """Whether the job has several ranks: the trace says so, or holds known communication."""
     if trace.world_size is not None:
         return trace.world_size > 1
