@@ -49,7 +49,8 @@ def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stand
         == "last 10 min: 1.1 of 8 GPUs' time was wasted, 2.0 idle, 2.0 not judged"
     )
     # Of one GPU, too, what was not judged is no part of what was well or wasted.
-    one = replace(frame, snapshot=replace(frame.snapshot, gpus=frame.snapshot.gpus[:1]))
+    snapshot = replace(frame.snapshot, gpus=frame.snapshot.gpus[:1])
+    one = replace(frame, snapshot=snapshot, diagnoses=frame.diagnoses[:1])
     waste = replace(waste, recent_gpus=0.14, recent_lost_gpus=0.13, recent_idle_gpus=0.0)
     assert (
         waste_words(replace(one, waste=waste))
