@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gputop.cli import main
 from gputop.diagnosis.catalogue import verdict_roles, verdict_rows
 from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, in_sample, level_of, role_of, summarize
@@ -29,7 +30,8 @@ from gputop.paint.view import View
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.sources.simulation.scenarios import SCENARIOS
-from gputop.sources.simulation.simulated import SimulatedSource
+from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
+from tests.support.expected_verdicts import EXPECTED
 from tests.support.synthetic_trace import CAUSES, planted, written
 
 TESTS = Path(__file__).parent
@@ -55,8 +57,10 @@ STATED = {
 
 def _recorded(name: str) -> Iterator[Snapshot]:
     if name in SCENARIOS:
-        # The GPU of one scene is lost after more than a minute.
-        return SimulatedSource(name, clock=lambda: LATE).past(80.0 if name == "lost_gpu" else 60.0)
+        end = int(max(expected.after_s for expected in EXPECTED[name]))
+        return (
+            snapshot_at(LATE + second, scenario=name, started=LATE) for second in range(-25, end)
+        )
     return read_snapshots(str(TESTS / name))
 
 
@@ -168,3 +172,19 @@ def test_a_trace_whose_gpu_idles_most_of_the_time_is_yellow(tmp_path: Path) -> N
 def _of_trace(document: object, folder: Path) -> TraceVerdict:
     (report,) = analyse(read_chrome(str(written(folder / "t.json", document))), StepChoice(None))
     return report.verdict
+
+
+@pytest.mark.parametrize(
+    ("words", "level", "status"),
+    [
+        (["demo", "checkpoint_pause"], "info", 0),
+        ([str(TESTS / "telemetry" / "h200_checkpoint.gputop.jsonl.gz")], "info", 0),
+        ([str(TESTS / "telemetry" / "h200_small_steps.gputop.jsonl.gz")], "yellow", 1),
+    ],
+)
+def test_a_pause_to_save_passes_a_gate_and_a_waiting_gpu_does_not(
+    words: list[str], level: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", *words, "--json"]) == status
+    (found,) = json.loads(capsys.readouterr().out)["gpus"]
+    assert found["level"] == level
