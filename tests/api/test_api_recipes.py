@@ -37,6 +37,28 @@ def test_there_are_ten_recipes_and_each_is_run() -> None:
     assert list(RECIPES) == list(NEEDS)
 
 
+def _make_healthy(scenario: Scenario) -> None:
+    """Let a GPU work: by itself the stand-in is busy and uses a quarter of its chip."""
+    for gpu in scenario.gpus:
+        gpu.gpm |= {2: 88.0, 5: 40.0}
+
+
+@pytest.mark.slow
+@pytest.mark.nvml
+def test_the_gate_fails_on_a_gpu_that_is_busy_and_does_not_work(
+    nvml_scenario: Callable[..., Scenario], tmp_path: Path
+) -> None:
+    scenario = nvml_scenario(gpus=2)
+    for gpu in scenario.gpus:
+        gpu.set(util=86)
+        gpu.gpm[2] = 8.0
+    scenario.write()
+    (tmp_path / "recipe.py").write_text(RECIPES["A gate in CI"])
+    done = ran(tmp_path, "recipe.py", environ=scenario.environment())
+    assert done.returncode == 1 and "red:" in done.stderr, done.stderr[-3000:]
+    assert "(0, " in done.stderr and "(1, " in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.nvml
 @pytest.mark.parametrize(
@@ -51,6 +73,8 @@ def test_a_recipe_runs_as_it_stands(
         pytest.skip(f"{needs} is not installed: pip install '.[integrations]'")
     scenario = nvml_scenario(gpus=1)
     scenario.gpus[0].processes = [Process(FOREIGN_PID, 1 << 30)]
+    if name == "A gate in CI":
+        _make_healthy(scenario)
     scenario.write()
     (tmp_path / "recipe.py").write_text(RECIPES[name])
     launcher = [sys.executable]
