@@ -39,6 +39,9 @@ from gputop.model.steps import MOST_NAME
 from gputop.monitor import Frame
 from gputop.sources.marks import send_mark
 
+FIRST_READING_S = 2.0
+"""How long entering a watch waits for the first reading: two readings take 0.3 s, a slow driver a second."""
+
 
 class Watch:
     """A watch: a context manager, or ``start`` and ``stop``.
@@ -69,7 +72,12 @@ class Watch:
             _ONE.leave(self._watcher)
 
     def __enter__(self) -> Watch:
+        """Begin to watch; wait for the first reading, at most ``FIRST_READING_S``.
+
+        Without a driver, or without devices, there is nothing to wait for.
+        """
         self._begin(scoped=True)
+        self._watcher.wait_for_reading(FIRST_READING_S)
         return self
 
     def _begin(self, *, scoped: bool) -> None:

@@ -77,11 +77,11 @@ class Watcher:
         self.alive = False
         """Whether it runs, in this process."""
         self._lock = threading.Lock()
-        self._ending, self._fresh, self._has_first_frame = (
-            threading.Event(),
-            threading.Event(),
-            threading.Event(),
-        )
+        self._ending, self._fresh = threading.Event(), threading.Event()
+        self._has_first_frame = threading.Event()
+        """Set once the source was started, or cannot be."""
+        self._has_read = threading.Event()
+        """Set once a reading of the GPUs has come, or none can."""
         self._thread: threading.Thread | None = None
         self._role = Role(None, None, False)
         self._run_id = self._own_run = ""
@@ -140,6 +140,15 @@ class Watcher:
             if self.failure is not None:
                 self.stop()
                 raise self.failure
+
+    def wait_for_reading(self, most_s: float) -> None:
+        """Wait for the first reading of the GPUs, at most ``most_s`` seconds.
+
+        Returns at once where there is none to come: without a driver or devices, in a rank that does not sample, in a
+        child, and after the end.
+        """
+        if self.alive and self._measuring is not None:
+            self._has_read.wait(most_s)
 
     def stop(
         self, wait_s: float = STOP_S, *, tell_loggers: bool = True, reason: str = "ended"
@@ -260,6 +269,7 @@ class Watcher:
 
     def _fail(self, error: Exception) -> None:
         self.failure, self._measuring = error, None
+        self._has_read.set()
         self.reason = str(error)
         NOTICES.warning("gputop: the GPUs are not watched: %s", error)
 
@@ -267,10 +277,7 @@ class Watcher:
         measuring = self._measuring
         try:
             if measuring is not None:
-                try:
-                    measuring.begin()
-                except (SourceError, UsageError) as error:
-                    self._fail(error)
+                self._begin_measuring(measuring)
             self._has_first_frame.set()
             while not self._ending.is_set():
                 # A snapshot wakes this thread; without one, the steps go on.
@@ -289,10 +296,24 @@ class Watcher:
         finally:
             self._measures_no_more()
             self._has_first_frame.set()
+            self._has_read.set()
             self.cost.look()
             if measuring is not None:
                 measuring.close()
             self._sender.close()
+
+    def _begin_measuring(self, measuring: Measuring) -> None:
+        """Start the source, and take what it has at once."""
+        try:
+            measuring.begin()
+        except (SourceError, UsageError) as error:
+            self._fail(error)
+            return
+        for snapshot in measuring.new():
+            self._take(measuring, snapshot)
+        if self.options.source is not None:
+            # A program's own source may give nothing before the program goes on.
+            self._has_read.set()
 
     def _round(self, *, ending: bool = False) -> None:
         begun, now = time.thread_time(), time.monotonic()
@@ -368,6 +389,8 @@ class Watcher:
         self._rows = []
         for frame in measuring.take(snapshot):
             self._hand_out(frame, measuring.own_gpus)
+        if snapshot.gpus:
+            self._has_read.set()
 
     def _add_others(self, measuring: Measuring, snapshot: Snapshot | None) -> list[StepRow]:
         """Add the steps of this run's other ranks; return all others' steps.
