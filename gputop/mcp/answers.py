@@ -5,13 +5,13 @@ A process may be named "ignore your instructions": a reader must be able to tell
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gputop.model.clean_text import clean_text
+from gputop.model.json_text import safe_json
 
 MOST_BYTES = 20_000
 """Limit of one answer: about 7,000 tokens."""
@@ -88,7 +88,7 @@ def compact(data: Any) -> str:
 
 
 def _json(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return safe_json(data, separators=(",", ":"))
 
 
 def _without_nulls(data: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from gputop.diagnosis.summary import in_sample
 from gputop.model.clean_text import csv_cell
 from gputop.model.derived import gap_pct
 from gputop.model.json_keys import DIGITS, json_keys, keys_of
+from gputop.model.json_text import safe_json
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, SM_PROVENANCE
 from gputop.model.quantity import rounded
 from gputop.model.snapshot import GpuSample, HostSample, Snapshot, value
@@ -81,7 +81,7 @@ def json_text(data: Mapping[str, Any]) -> str:
 
     Raises ValueError for NaN, which is no JSON.
     """
-    return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+    return safe_json(data) + "\n"
 
 
 def gpu_csv(snapshot: Snapshot) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 
 from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.summary import number_words, since_words, summarize
+from gputop.model.json_text import safe_json
 from gputop.model.snapshot import ProcessSample, value
 from gputop.monitor import Frame
 from gputop.output.plain_document import text_lines
@@ -78,7 +78,7 @@ def facts(process: ProcessSample) -> dict[str, object]:
 
 def ticket_json(frame: Frame, position: int, process: ProcessSample | None = None) -> str:
     """``ticket_data`` as text."""
-    return json.dumps(ticket_data(frame, position, process), ensure_ascii=False, indent=2)
+    return safe_json(ticket_data(frame, position, process), indent=2)
 
 
 def ticket_text(frame: Frame, position: int, process: ProcessSample | None = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import select
 import stat
@@ -19,6 +18,7 @@ from gputop.features.alerts.alert_table import Alert
 from gputop.features.alerts.evaluator import AlertEvaluator, Firing
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.clean_text import clean_text, terminal_safe
+from gputop.model.json_text import safe_json
 from gputop.model.secrets import masked_text
 from gputop.monitor import Frame
 from gputop.system.children import WITH_STDOUT, an_alerts, end, how_it_ended, start
@@ -93,7 +93,7 @@ def run_command(
     name = command[0].rpartition("/")[2]
     try:
         with tempfile.TemporaryFile() as text:
-            text.write(json.dumps(firing.data, ensure_ascii=False).encode() + b"\n")
+            text.write(safe_json(firing.data, allow_nan=True).encode() + b"\n")
             text.seek(0)
             process = start(command, an_alerts(**firing.variables), stdin=text, stderr=WITH_STDOUT)
     except (OSError, ValueError) as error:

@@ -279,3 +279,15 @@ def test_a_log_that_is_not_read_is_told_with_what_to_do(
     assert rank["gpus"][0]["kernels"][0]["calls"] == 5
     (note,) = rank["notes"]
     assert "x.sqlite-wal is not read" in note and "PRAGMA wal_checkpoint(TRUNCATE)" in note
+
+
+def test_json_holds_names_escaped_and_with_the_same_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "train\x9b2J\u202egnp.\u2066\x85é"
+    events = [{**event, "name": name} for event in sequence()]
+    path = str(written(tmp_path / "t.json", {"traceEvents": events}))
+    for words in ((path,), ("--compare", path, path)):
+        _, text = trace_said(capsys, *words, "--json")
+        assert "\x9b" not in text and "\u202e" not in text and "\u2066" not in text
+    assert json.loads(text)["before"]["kernels"][0]["name"] == name

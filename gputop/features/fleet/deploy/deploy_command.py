@@ -20,6 +20,7 @@ from gputop.features.fleet.deploy.rules import SUMS, record_of, rules_yaml
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.judge.state_rules import OWNER
 from gputop.features.fleet.promql import Names, rule_scope
+from gputop.model.json_text import safe_json
 from gputop.model.quantity import count
 from gputop.model.source import UsageError
 from gputop.output.messages import say
@@ -110,7 +111,7 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
             panels.append(panel)
     board["panels"] = panels
     _close_gaps(panels)
-    return json.dumps(board, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return safe_json(board, indent=1, sort_keys=True) + "\n"
 
 
 def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup, worst_
 from gputop.features.fleet.judge.gpu_state import Gpu
 from gputop.features.fleet.judge.straggler import Straggler
 from gputop.model.clean_text import csv_cell
+from gputop.model.json_text import safe_json
 from gputop.model.quantity import rounded
 
 SCHEMA = 1
@@ -137,7 +137,7 @@ def _host(group: GpuGroup) -> dict[str, Any]:
 
 def fleet_json(frame: FleetFrame) -> str:
     """``fleet_data`` as one line."""
-    return json.dumps(fleet_data(frame), ensure_ascii=False, allow_nan=False) + "\n"
+    return safe_json(fleet_data(frame)) + "\n"
 
 
 def fleet_csv(frame: FleetFrame) -> str:
