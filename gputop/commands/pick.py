@@ -16,7 +16,7 @@ from gputop.model.derived import (
     THERMAL,
     WORDS,
 )
-from gputop.model.quantity import count, file_size, memory
+from gputop.model.quantity import count, memory
 from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.source import UsageError
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     for line in passed_over(choices, picked):
         say(line)
     if len(picked) < wanted:
-        asked = f" with {file_size(free_bytes)} free" if free_bytes else ""
+        asked = "" if args.free is None else f" with {args.free.strip()} free"
         say(
             f"{count(len(picked), 'idle GPU' if args.idle else 'GPU')}{asked} of the {wanted} asked for"
         )

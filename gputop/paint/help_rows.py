@@ -28,7 +28,7 @@ NUMBERS = (
 KEY_WIDTH, TWO_COLUMNS = 10, 76
 SCREEN_WORDS: Mapping[str, str] = {
     NOT_WORKING: "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it",
-    "efficiency": "SM / UTIL, in percent; at the right of a title stands what its verdict is about: efficiency, the "
+    "efficiency": "SM / UTIL in percent. The right end of a title shows what its verdict is about: efficiency, the "
     "time idle, or how busy memory or NVLink is",
     "idle": "share of the last 30 s in which no kernel ran",
     "R S D": "beside the loaders of a GPU that waits for them: how many run or want to run (R), sleep (S) or wait for "

@@ -54,6 +54,7 @@ class _Head(Struct, rename={"kind": "k"}):
 _LINES = Decoder(Line)
 _HEADS = Decoder(_Head)
 _KINDS = ("machine", "process", "frame", "event", "run")
+NOT_A_LINE = "not a line of a recording"
 _FORMAT_1 = "key"
 """The kind of the first line of a recording in format 1."""
 
@@ -68,7 +69,7 @@ def decode_line(line: bytes) -> Line | None:
     except (DecodeError, ValueError, RecursionError) as error:
         if _is_skipped(line):
             return None
-        raise Damage(f"not a line of a recording: {error}") from error
+        raise Damage(f"{NOT_A_LINE}: {error}") from error
     if isinstance(value, MachineLine) and value.version != VERSION:
         raise OtherFormat(value.version, value)
     return _checked(value if is_clean(line) else cleaned(value))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import inf, isnan, nan
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,10 +18,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic, Snapshot
+from gputop.recording.check import NOT_A_LINE
 from gputop.recording.decode import LineDecoder
 from gputop.recording.file_lines import FilePart, lines_of, open_recording, parts_of
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, RunFacts
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment, is_clock_set
+from gputop.system.safe_open import open_regular
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
@@ -70,8 +73,30 @@ def read_snapshots(
 
 def _no_frame(path: str, decoder: LineDecoder) -> RecordingError:
     is_empty = not decoder.reason and os.path.isfile(path) and not os.path.getsize(path)
-    reason = "the file is empty" if is_empty else decoder.reason
+    reason = "the file is empty" if is_empty else decoder.reason or ""
+    if reason.startswith(NOT_A_LINE):
+        # What its parser says is no help to somebody who named another file.
+        reason = f"{NOT_A_LINE}; {_reader_of(path)}"
     return RecordingError(f"{path}: no frame of a recording in it{f': {reason}' if reason else ''}")
+
+
+_SQLITE, _PICKLE = b"SQLite format 3\0", b"\x80"
+_SEARCHED = 1 << 16
+
+
+def _reader_of(path: str) -> str:
+    """Advice to somebody who took another file for a recording."""
+    begin = b""
+    with suppress(OSError), open_regular(path) as file:
+        begin = file.read(_SEARCHED)
+    with suppress(zlib.error):
+        if begin.startswith(b"\x1f\x8b"):
+            begin = zlib.decompressobj(31).decompress(begin, _SEARCHED)
+    if begin.startswith(_PICKLE):
+        return "`gputop memory` reads PyTorch's memory snapshots"
+    if begin.startswith(_SQLITE) or b'"traceEvents"' in begin:
+        return "`gputop trace` reads profilers' traces"
+    return "`gputop record` and `gputop run` write recordings"
 
 
 def recording_files(path: str) -> list[str]:

@@ -82,6 +82,9 @@ def test_uuids_go_to_stdout_and_too_few_gpus_are_an_exit_status(
     done = _run(scenario, "--idle", "-n", "2")
     assert (done.returncode, done.stdout) == (1, "")
     assert "1 idle GPU of the 2 asked for" in done.stderr
+    done = _run(scenario, "--free", "600G")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "0 GPUs with 600G free of the 1 asked for" in done.stderr
 
 
 H100 = {"power_limit_w": 700.0, "power_w": 70.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.cli import main
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
@@ -125,6 +127,28 @@ def test_a_file_without_a_frame_says_why(tmp_path: Path, content: bytes, said: s
     for read in (lambda: list(read_snapshots(str(path))), lambda: Recording(str(path))):
         with pytest.raises(RecordingError, match=said):
             read()
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (b"notes\n", "`gputop record` and `gputop run` write recordings"), (b'{"a": 1}', "write recordings"),
+        (b'{"schemaVersion": 1, "traceEvents": [', "`gputop trace` reads profilers' traces"),
+        (gzip.compress(b'{"traceEvents": []}'), "`gputop trace`"), (b"SQLite format 3\0" + b"x" * 90, "`gputop trace`"),
+        (pickle.dumps({"segments": []}), "`gputop memory`"), (b"\xff" * 90, "write recordings"),
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_another_file_gets_advice_and_no_words_of_a_parser(
+    content: bytes, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(content)
+    for command in ("report", "diagnose"):
+        assert main([command, str(path)]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and advice in said and "no frame of a recording in it" in said
+        assert "JSON" not in said and "Object" not in said and "byte" not in said
 
 
 def _cut(data: bytes, draw: random.Random) -> bytes:

@@ -27,7 +27,7 @@ TWO = {**ONE, "test": {"url": "https://test.example"}}
 
 
 @pytest.mark.parametrize(("url", "says"), [
-    ("", "which Prometheus"), ("prometheus:9090", "must be http://"), ("ftp://x", "must be http://"),
+    ("", "which hosts.*by ssh.*--prom URL"), ("prometheus:9090", "must be http://"), ("ftp://x", "must be http://"),
     ("http://", "must be http://"), ("http://user:secret@x", "no user or password in the URL"),
     ("http://x/?q=1", "no \\?"), ("http://x:99999", "not a URL"), ("http://[::1", "not a URL"),
 ])  # fmt: skip

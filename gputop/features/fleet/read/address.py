@@ -62,8 +62,9 @@ def address_of(
     text = (url or environ.get(URL_VARIABLE, "")).strip()
     if not text:
         raise UsageError(
-            f"which Prometheus? Give `gputop fleet --prom URL`, set {URL_VARIABLE}, or name it in the configuration as "
-            "[fleet.NAME] and give --cluster NAME; `gputop fleet demo` shows a simulated fleet"
+            "which hosts? `gputop fleet box1 gpu[01-08]` asks them by ssh; `gputop fleet --prom URL` (or "
+            f"{URL_VARIABLE}) asks a Prometheus, and --cluster NAME what the configuration names [fleet.NAME]; "
+            "`gputop fleet demo` shows a simulated fleet"
         )
     base, is_local = _checked(text)
     headers: dict[str, str] = {}
