@@ -1,8 +1,10 @@
-"""Names, units and labels of each exporter.
+"""Names, units and labels of each exporter: the one table that queries and decoders of pages read.
 
-A fleet often has both exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses all the names
-that exist. Our own exporter comes first, because it also exports verdicts. The other names are of dcgm-exporter's and
-DCGM's field documentation.
+A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses all the
+names that exist. Our own exporter comes first, because it also exports verdicts. The names of others are those of their
+documentation: dcgm-exporter and DCGM's fields (github.com/NVIDIA/dcgm-exporter), nvidia_gpu_exporter
+(github.com/utkuozdemir/nvidia_gpu_exporter, docs/METRICS.md), nvitop-exporter (github.com/XuehaiPan/nvitop), all-smi
+(github.com/lablup/all-smi, API.md).
 """
 
 from __future__ import annotations
@@ -67,13 +69,17 @@ class Signal(Struct, frozen=True):
 
 
 class Dialect(Struct, frozen=True):
-    """Names and labels of one exporter.
+    """Names and labels of one exporter, for people ``words``.
 
     ``number``, ``instance``, ``profile``, ``uuid`` and ``model`` are the labels of a GPU. Dialects that rules are
     written for have ``hosts``, the labels that may name a host, and ``targets``, the matcher of their targets.
+    ``facts`` is a series that names number and product of a GPU that its values know by its UUID alone. ``processes``
+    is a series of each process of a GPU, whose label ``user`` names who runs it. A metric without a signal is one that
+    the exporter does not measure.
     """
 
     id: str
+    words: str
     signals: Mapping[str, Signal]
     number: tuple[str, ...]
     uuid: tuple[str, ...]
@@ -83,6 +89,19 @@ class Dialect(Struct, frozen=True):
     job: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     targets: str = ""
+    facts: str = ""
+    processes: str = ""
+    user: str = ""
+
+    @property
+    def measures_sm(self) -> bool:
+        """Whether the exporter can measure SM activity, if it is told to."""
+        return "sm_active_pct" in self.signals
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """Names of gauges of the moment: a GPU is there if one of them speaks of it."""
+        return tuple(self.signals[key].name for key in MOMENT_KEYS if key in self.signals)
 
     @property
     def is_own(self) -> bool:
@@ -104,11 +123,18 @@ class Dialect(Struct, frozen=True):
         )
 
 
-HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "instance")
-"""In order of preference."""
+HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "exported_instance", "instance")
+"""In order of preference. all-smi calls its host ``instance``, which Prometheus makes ``exported_instance``."""
 _JOB_LABELS = ("exported_pod", "pod", "exported_namespace", "namespace", "container", "hpc_job")
 CLUSTER_LABELS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster_name", "k8s_cluster")
 """By which several clusters in one engine are told apart, in order of preference."""
+
+
+_DCGM_WORDS: Mapping[Generation, str] = {
+    "4.9": "dcgm-exporter 4.9 and newer",
+    "legacy": "dcgm-exporter up to 4.8",
+}
+MIB = 2.0**20
 
 
 def _dcgm(generation: Generation, *hosts: str) -> Dialect:
@@ -121,6 +147,7 @@ def _dcgm(generation: Generation, *hosts: str) -> Dialect:
     signals["mem_total_bytes"] = Signal(used.name, used.factor, plus=FB_FREE[generation].name)
     return Dialect(
         generation,
+        _DCGM_WORDS[generation],
         MappingProxyType(signals),
         ("gpu",),
         ("UUID",),
@@ -136,6 +163,7 @@ def _dcgm(generation: Generation, *hosts: str) -> Dialect:
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
     Dialect(
         "gputop",
+        "gputop export",
         # A series of several labels, such as clocks by domain, is one signal each.
         MappingProxyType({one.key: Signal(one.name, one.divisor, one.labels) for one in gpu_series()}),
         ("gpu",), ("uuid",), (), ("mig",), (), (), ("instance",), 'job="gputop"',
@@ -143,6 +171,41 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
     _dcgm("4.9"),
     # It changed its spelling before its names.
     _dcgm("legacy", "hostname"),
+    Dialect(
+        "nvidia_gpu_exporter",
+        "nvidia_gpu_exporter",
+        MappingProxyType({
+            "util_pct": Signal("nvidia_smi_utilization_gpu_ratio", 100.0),
+            "power_w": Signal("nvidia_smi_power_draw_watts"),
+            "temp_c": Signal("nvidia_smi_temperature_gpu"),
+            "mem_used_bytes": Signal("nvidia_smi_memory_used_bytes"),
+        }),
+        # Its values have a UUID alone, without "GPU-" before it; older ones name no number.
+        ("index",), ("uuid",), ("name",), facts="nvidia_smi_gpu_info",
+    ),
+    Dialect(
+        "nvitop",
+        "nvitop-exporter",
+        MappingProxyType({
+            "util_pct": Signal("gpu_utilization_Percentage"),
+            "power_w": Signal("gpu_power_usage_W"),
+            "temp_c": Signal("gpu_temperature_C"),
+            "mem_used_bytes": Signal("gpu_memory_used_MiB", MIB),
+        }),
+        ("index",), ("uuid",), ("devicename",), processes="process_gpu_memory_MiB", user="username",
+    ),
+    Dialect(
+        "all-smi",
+        "all-smi",
+        MappingProxyType({
+            "util_pct": Signal("all_smi_gpu_utilization"),
+            "power_w": Signal("all_smi_gpu_power_consumption_watts"),
+            "temp_c": Signal("all_smi_gpu_temperature_celsius"),
+            "mem_used_bytes": Signal("all_smi_gpu_memory_used_bytes"),
+        }),
+        # Its label "gpu" is the product's name; newer ones have other labels.
+        ("index", "gpu_index"), ("uuid", "gpu_uuid"), ("gpu", "gpu_name"),
+    ),
 )})  # fmt: skip
 """Every exporter that is understood, in order of preference."""
 
@@ -154,6 +217,14 @@ def exporter_of(page: str) -> Dialect | None:
         if re.search(rf"^(?:# TYPE )?{name}[ {{]", page, re.MULTILINE):
             return dialect
     return None
+
+
+_BARE_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def known_uuid(uuid: str) -> str:
+    """A GPU's UUID as the driver writes it, whatever its exporter left out."""
+    return f"GPU-{uuid.lower()}" if _BARE_UUID.fullmatch(uuid) else uuid
 
 
 def host_of(labels: Mapping[str, str]) -> str:

@@ -182,7 +182,7 @@ class Scope(Struct, frozen=True):
         return self.series("up", self.dialect.targets)
 
     def exported(self, key: str, *matchers: str) -> str:
-        """A key of the catalogue as exported."""
+        """A key of the catalogue as exported. Raises KeyError if it is not."""
         signal = self.dialect.signals[key]
         return self.series(signal.name, *signal.matchers, *matchers)
 

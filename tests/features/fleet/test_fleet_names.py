@@ -13,15 +13,17 @@ from gputop.features.fleet.exporter_names import (
     host_of,
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, merged, with_schedulers
-from gputop.features.fleet.promql import SIGNALS, Scope
+from gputop.features.fleet.promql import ALL_NAMES, SIGNALS, Scope
 from gputop.features.fleet.read.decode_labels import owner_of
 from gputop.features.fleet.read.gpu_inventory import scrape_seconds
 from gputop.model.metrics import GPU_METRICS
 
 
 def test_every_exporter_tells_all_that_a_fleet_is_asked_for() -> None:
+    for name in ALL_NAMES:
+        assert {*GPU_KEYS, *SIGNALS.values()} <= set(DIALECTS[name].signals)
     for dialect in DIALECTS.values():
-        assert {*GPU_KEYS, *SIGNALS.values()} <= set(dialect.signals)
+        assert {"util_pct", "power_w", "temp_c", "mem_used_bytes"} <= set(dialect.signals)
     asked = {*STATE_KEYS, *DETAIL_KEYS}
     assert asked <= set(GPU_METRICS)
     names = [

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.exporter_names import DIALECTS, group_of
 from gputop.features.fleet.fleet_reading import (
     Down,
     FleetReading,
@@ -232,7 +232,7 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     problems = (
         *read.problems,
         *repeated,
-        "" if read.shares else _not_exported(gpus),
+        *([] if read.shares else _without_sm(gpus)),
         read.hour.note,
     )
     return FleetFrame(
@@ -408,18 +408,22 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
     )
 
 
-def _not_exported(gpus: Sequence[Gpu]) -> str:
-    """A line on SM activity that dcgm-exporter could export."""
-    hosts = {
-        gpu.read.host
-        for gpu in gpus
-        if gpu.read.sm_active_pct is None
-        and gpu.state not in gpu_state.ABSENT
-        and gpu.read.names in ("legacy", "4.9")
-    }
-    row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
-    return (
-        f"no SM activity from {count(len(hosts), 'host')}: dcgm-exporter's CSV needs {row}"
-        if hosts
-        else ""
-    )
+def _without_sm(gpus: Sequence[Gpu]) -> list[str]:
+    """Lines on SM activity that is not there, by exporter, and on what helps."""
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for gpu in gpus:
+        if gpu.read.sm_active_pct is None and gpu.state not in gpu_state.ABSENT:
+            hosts[gpu.read.names].add(gpu.read.host)
+    dcgm = len({host for name in ("legacy", "4.9") for host in hosts.pop(name, ())})
+    lines = []
+    if dcgm:
+        row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
+        lines.append(f"no SM activity from {count(dcgm, 'host')}: dcgm-exporter's CSV needs {row}")
+    for name, of_name in hosts.items():
+        dialect = DIALECTS.get(name)
+        if dialect is not None and not dialect.measures_sm:
+            lines.append(
+                f"no SM activity from {count(len(of_name), 'host')}: {dialect.words} does not "
+                "measure it; gputop export or dcgm-exporter there does"
+            )
+    return lines

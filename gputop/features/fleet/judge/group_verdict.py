@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.catalogue import titles, verdict_rows
 from gputop.diagnosis.types import Level, full_title
-from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.exporter_names import DIALECTS, group_of
 from gputop.features.fleet.fleet_reading import Down, FleetState, JobName
 from gputop.features.fleet.judge.gpu_state import LEVELS, WORDS, Gpu
 from gputop.features.fleet.judge.straggler import Straggler
@@ -109,13 +109,19 @@ def _words(state: FleetState, gpus: Sequence[Gpu]) -> str:
         used_bytes = sum(gpu.read.mem_used_bytes or 0.0 for gpu in gpus)
         return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]
     if state == "unmeasured":
-        lacks = (
-            "utilisation"
-            if gpus and all(gpu.read.util_pct is None for gpu in gpus)
-            else "SM activity"
-        )
-        return f"{WORDS[state]}: {lacks} is not exported"
+        return f"{WORDS[state]}: {_lacks(gpus)}"
     return WORDS[state]
+
+
+def _lacks(gpus: Sequence[Gpu]) -> str:
+    """Why GPUs are not measured."""
+    if gpus and all(gpu.read.util_pct is None for gpu in gpus):
+        return "utilisation is not exported"
+    dialects = {gpu.read.names for gpu in gpus}
+    unable = [name for name in DIALECTS if name in dialects and not DIALECTS[name].measures_sm]
+    if len(unable) < len(dialects) or not unable:
+        return "SM activity is not exported"
+    return f"{DIALECTS[unable[0]].words} has no SM activity"
 
 
 def _straggles(straggler: Straggler, *, with_host: bool) -> str:

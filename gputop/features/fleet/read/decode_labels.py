@@ -18,8 +18,10 @@ from gputop.features.fleet.exporter_names import (
     CLUSTER_LABELS,
     DIALECTS,
     HOST_LABELS,
+    Dialect,
     first_of,
     host_of,
+    known_uuid,
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, GpuId, JobName, gpu_id
 from gputop.features.fleet.read import queries
@@ -101,7 +103,7 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
         names = (
             *(("instance",) if told_by_address else sorted(used.intersection(HOST_LABELS))),
             *((cluster,) if cluster else ()),
-            *dialect.number,
+            *_number_labels(dialect, used),
             *(label for label in dialect.instance if label in used),
         )
         present = (labels for labels in rows_of[name] if labels.get(queries.DIALECT_LABEL) == name)
@@ -114,6 +116,14 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
             )
         found[name] = names
     return found
+
+
+def _number_labels(dialect: Dialect, used: Collection[str]) -> tuple[str, ...]:
+    """The label that numbers a dialect's GPUs; its UUID where values have no number."""
+    if dialect.is_own or dialect.job:
+        return dialect.number
+    names = dialect.uuid if dialect.facts else dialect.number + dialect.uuid
+    return tuple([name for name in names if name in used][:1])
 
 
 class Discovered(NamedTuple):
@@ -192,7 +202,9 @@ def identity_of(
         first_of(row, dialect.instance),
         first_of(row, dialect.uuid),
     )
-    model, number = label_text(first_of(row, dialect.model)), first_of(row, dialect.number) or "?"
+    uuid = known_uuid(uuid)
+    model = label_text(first_of(row, dialect.model))
+    number = first_of(row, dialect.number) or uuid[-12:] or "?"
     mig = label_text(instance)
     return GpuIdentity(
         hostname or label_text(host_of(row)) or "(no host label)",

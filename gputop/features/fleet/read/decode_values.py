@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from gputop.diagnosis.types import STATES, State
-from gputop.features.fleet.exporter_names import BLANK, DIALECTS, RATIO_LIMIT, plausible
+from gputop.features.fleet.exporter_names import (
+    BLANK,
+    DIALECTS,
+    RATIO_LIMIT,
+    Dialect,
+    plausible,
+)
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName
 from gputop.features.fleet.read import queries
 from gputop.features.fleet.read.decode_labels import (
@@ -121,11 +127,20 @@ def fact_of(labels: Labels, mark: str) -> Fact:
 
 
 def fact_labels(labels: Labels, schema: FleetSchema) -> tuple[SeriesKey, Fact] | None:
-    """GPU and fact of a series of ``queries.node_facts``; None without gputop's exporter."""
-    names = schema.labels.get("gputop")
+    """GPU and fact of a series of ``queries.node_facts``; None of an unknown dialect."""
+    mark = labels.get(queries.DIALECT_LABEL, "")
+    is_of_other = mark.startswith(queries.USER)
+    dialect = mark.removeprefix(queries.USER) if is_of_other else "gputop"
+    names = schema.labels.get(dialect)
     if names is None:
         return None
-    return key_of(labels, "gputop", names), fact_of(labels, labels.get(queries.DIALECT_LABEL, ""))
+    fact = user_of(labels, DIALECTS[dialect]) if is_of_other else fact_of(labels, mark)
+    return key_of(labels, dialect, names), fact
+
+
+def user_of(labels: Labels, dialect: Dialect) -> Fact:
+    """The user that a process's series names, as its GPU's owner."""
+    return Fact("owner", (NO_JOB, label_text(labels.get(dialect.user, ""))))
 
 
 def series_facts(

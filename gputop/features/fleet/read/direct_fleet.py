@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from gputop.features.fleet.exporter_names import split_host
+from gputop.features.fleet.exporter_names import DIALECTS, split_host
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
     Down,
@@ -127,7 +127,7 @@ class DirectFleet(FleetSource):
             self.source,
             found.gpus,
             down,
-            ("gputop",) * bool(found.gpus),
+            tuple(name for name in DIALECTS if any(gpu.names == name for gpu in found.gpus)),
             median(ages) if ages else None,
             self.hour(t),
             problems=(*problems, *found.problems),
@@ -145,8 +145,14 @@ class DirectFleet(FleetSource):
 
         A GPU belongs to a host that answers, if there is one.
         """
-        hosts = sorted(self._hosts.values(), key=lambda host: host.name in down)
-        found = counted([HostGpus(host.name, host.own_name, host.gpus) for host in hosts])
+        rank = {dialect: place for place, dialect in enumerate(DIALECTS)}
+
+        def preferred(host: _Host) -> tuple[bool, int]:
+            # The exporter that says most of a GPU has it.
+            return host.name in down, rank.get(next(iter(host.dialects), ""), len(rank))
+
+        hosts = sorted(self._hosts.values(), key=preferred)
+        found = counted([HostGpus(host.name, host.own_names, host.gpus) for host in hosts])
         self._repeated = found.elsewhere
         place = {name: at for at, name in enumerate(self._hosts)}
         return replace(found, gpus=sorted(found.gpus, key=lambda gpu: place[gpu.host]))

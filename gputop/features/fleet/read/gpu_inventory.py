@@ -215,7 +215,9 @@ class FleetInventory:
         A number without a scheduler takes the name it has elsewhere.
         """
         told = {
-            key: facts.job_and_user for key, facts in facts_by_gpu.items() if facts.job_and_user[0]
+            key: facts.job_and_user
+            for key, facts in facts_by_gpu.items()
+            if any(facts.job_and_user)
         }
         owners = {key: told.get(key, (one.job, one.user)) for key, one in self.identities.items()}
         jobs = with_schedulers(

@@ -43,6 +43,8 @@ LATE, DEAD = "late", "dead"
 """Seconds for which a driver hangs, and since a file that nobody renews was written."""
 EXPORTER = "exporter"
 """The pod in which an exporter runs."""
+USER = "user of "
+"""Begins the mark of users of processes; the dialect follows."""
 UP = "up"
 """Whether an address answers."""
 JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
@@ -123,11 +125,14 @@ def names(select: str, *, is_past: bool = False) -> str:
 
 def scrapes(select: str) -> str:
     """Samples in five minutes by dialect, of each host's first GPU."""
-    return union(
-        marked(f"max({over('count_over_time', first, WINDOW_S)})", dialect.id)
-        for dialect in DIALECTS.values()
-        for first in (Scope(dialect, (), select).exported("util_pct", f'{dialect.number[0]}="0"'),)
-    )
+    parts = []
+    for dialect in DIALECTS.values():
+        # Where the number has no label of its own, or one of several, every GPU is asked for.
+        is_numbered = not dialect.facts and len(dialect.number) == 1
+        first = f'{dialect.number[0]}="0"' if is_numbered else ""
+        series = Scope(dialect, (), select).exported("util_pct", first)
+        parts.append(marked(f"max({over('count_over_time', series, WINDOW_S)})", dialect.id))
+    return union(parts)
 
 
 def identities(schema: FleetSchema) -> str:
@@ -151,6 +156,10 @@ def identities(schema: FleetSchema) -> str:
             )
             hosts = over("last_over_time", q.series("gputop_host_info"), LAST_SEEN_S)
             parts.append(marked(max_by(("instance", *CLUSTER_LABELS, "hostname"), hosts), HOST))
+        elif dialect.facts:
+            on, facts = f"on (instance, {dialect.uuid[0]})", q.series(dialect.facts)
+            described = f"{on} group_left ({', '.join((*dialect.number, *dialect.model))}) {facts}"
+            known = f"({known} * {described} or ({known} unless {on} {facts}))"
         parts.append(marked(q.per_gpu(known), name))
         if dialect.job:
             scraped = q.series("up", 'pod!=""')
@@ -186,7 +195,10 @@ def removed(schema: FleetSchema) -> str:
 
 def _utils(q: Scope) -> list[str]:
     """Series of the utilisation of GPUs, and of the engines of MIG instances."""
-    return [q.exported("util_pct"), q.exported(ENGINE, *q.instances)]
+    utils = [q.exported("util_pct")]
+    if ENGINE in q.dialect.signals:
+        utils.append(q.exported(ENGINE, *q.instances))
+    return utils
 
 
 def _same(dialect: Dialect) -> str:
@@ -195,12 +207,13 @@ def _same(dialect: Dialect) -> str:
 
 
 def metric(schema: FleetSchema, key: str, wrap: Wrap = str, *, by: Iterable[str] = ()) -> str:
-    """One key in every dialect.
+    """One key in every dialect that has it; empty if none has.
 
     Values are as exported. ``by`` are further labels to keep, of those that a dialect has.
     """
+    having = [name for name in DIALECTS if key in DIALECTS[name].signals]
     return union(
-        of_dialect(schema, name, key, wrap, by) for name in DIALECTS if name in schema.labels
+        of_dialect(schema, name, key, wrap, by) for name in having if name in schema.labels
     )
 
 
@@ -282,12 +295,27 @@ def marks(schema: FleetSchema, *, ages: bool) -> str:
 
 
 def node_facts(schema: FleetSchema) -> str:
-    """States, verdicts, owners and steps from gputop on the nodes.
+    """States, verdicts, owners and steps from gputop on the nodes, users from others.
 
-    Empty if it runs on none.
+    Empty if no exporter tells any of these.
     """
-    if "gputop" not in schema.labels:
-        return ""
+    own = [_own_facts(schema)] if "gputop" in schema.labels else []
+    return union(own + _users(schema))
+
+
+def _users(schema: FleetSchema) -> list[str]:
+    """Users of processes, under ``USER`` and the dialect."""
+    parts = []
+    for name in schema.labels:
+        dialect = DIALECTS[name]
+        if dialect.processes:
+            q = schema.scope(name)
+            processes = q.per_gpu(q.series(dialect.processes), dialect.user)
+            parts.append(marked(processes, f"{USER}{name}"))
+    return parts
+
+
+def _own_facts(schema: FleetSchema) -> str:
     q = schema.scope("gputop")
     # Ranks that announce no steps have no series.
     ranks = ", ".join(label for label in q.labels if label != "mig")

@@ -1,14 +1,14 @@
 """Count each GPU of a few hosts once, though several addresses tell of it. Pure.
 
-Two hosts that tell of one UUID are one machine with two addresses, unless they name themselves differently: then
-somebody copied the UUID, or two exporters of one machine run under two names, and both rows stay. Either way it is
-said.
+Two hosts that tell of one UUID are one machine with two addresses, or with two exporters, unless the same kind of
+exporter names them differently: then somebody copied the UUID, or an exporter runs twice under two names, and both rows
+stay. Either way it is said.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -19,10 +19,10 @@ MOST_TOLD = 32
 
 
 class HostGpus(Struct, frozen=True):
-    """A host, what it calls itself (empty if unknown), and its GPUs."""
+    """A host, what it calls itself by dialect, and its GPUs."""
 
     name: str
-    own_name: str
+    own_names: Mapping[str, str]
     gpus: Sequence[GpuReading]
 
 
@@ -42,12 +42,16 @@ class CountedGpus(Struct, frozen=True):
 class _Machine(Struct):
     """One GPU as all addresses of one machine tell of it."""
 
-    own_name: str
+    own_names: dict[str, str]
     readings: list[GpuReading]
 
-    def may_be(self, own_name: str) -> bool:
-        """Whether a host of this name may be the same machine."""
-        return own_name == self.own_name or not own_name or not self.own_name
+    def may_be(self, own_names: Mapping[str, str]) -> bool:
+        """Whether a host of these names may be the same machine.
+
+        Exporters of two kinds have ways of their own to name a host.
+        """
+        common = self.own_names.keys() & own_names.keys()
+        return all(self.own_names[dialect] == own_names[dialect] for dialect in common)
 
 
 class _Repeated(Struct, frozen=True):
@@ -72,15 +76,15 @@ def counted(hosts: Sequence[HostGpus]) -> CountedGpus:
     for host in hosts:
         for gpu in host.gpus:
             machines = machines_by_gpu[gpu.id]
-            same = next((one for one in machines if one.may_be(host.own_name)), None)
+            same = next((one for one in machines if one.may_be(host.own_names)), None)
             if same is None:
                 if machines:
                     on_both.append(_Repeated(machines[0].readings[0], gpu))
-                machines.append(_Machine(host.own_name, [gpu]))
+                machines.append(_Machine(dict(host.own_names), [gpu]))
                 continue
             if same.readings[0].host != gpu.host:
                 elsewhere.append(_Repeated(same.readings[0], gpu))
-            same.own_name = same.own_name or host.own_name
+            same.own_names.update(host.own_names)
             same.readings.append(gpu)
     gpus: list[GpuReading] = []
     for machines in machines_by_gpu.values():
