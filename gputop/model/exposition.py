@@ -76,7 +76,7 @@ class LeftOut(Struct, frozen=True):
 
 
 class ExpositionPage(Struct, frozen=True):
-    """Samples in the order of the page, and what is missing among them for a limit."""
+    """Samples in the order of the page, and series left out for a limit."""
 
     samples: list[Sample]
     left_out: tuple[LeftOut, ...] = ()

@@ -37,7 +37,7 @@ class ArrivingRequest:
             )
 
     def read(self) -> bool:
-        """Read what came; return whether the head is complete. Raises OSError."""
+        """Read the next bytes; return whether the head is complete. Raises OSError."""
         try:
             if isinstance(self.connection, ssl.SSLSocket) and self._shakes_hands:
                 self.connection.do_handshake()

@@ -242,7 +242,7 @@ def accepts_gzip(header: str) -> bool:
     """Return whether a client prefers gzip, by its Accept-Encoding.
 
     A weight of 0 refuses, and the greater of two weights is preferred (RFC 9110, section 12.5.3). A coding with a
-    weight that is none counts as refused: everybody can read what is not packed.
+    weight that is none counts as refused: everybody can read plain text.
     """
     weights: dict[str, float] = {}
     for part in header.lower().split(","):
@@ -282,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(request.connection, request.client, of_library)
 
     def setup(self) -> None:
-        """Take the head as it was read; the answer goes to the connection."""
+        """Take the head that has come; the answer goes to the connection."""
         super().setup()
         self.rfile.close()
         self.rfile = io.BytesIO(self._head)

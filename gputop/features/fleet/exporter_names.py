@@ -1,7 +1,7 @@
 """Names, units and labels of each exporter: the one table that queries and decoders of pages read.
 
 A fleet often has several exporters at once, and dcgm-exporter renamed its metrics in 4.9: every query uses all the
-names that exist. Our own exporter comes first, because it also exports verdicts. The names of others are those of their
+names that exist. Our own exporter comes first, because it also exports verdicts. The names of others follow their
 documentation: dcgm-exporter and DCGM's fields (github.com/NVIDIA/dcgm-exporter), nvidia_gpu_exporter
 (github.com/utkuozdemir/nvidia_gpu_exporter, docs/METRICS.md), nvitop-exporter (github.com/XuehaiPan/nvitop), all-smi
 (github.com/lablup/all-smi, API.md).
@@ -95,7 +95,7 @@ class Dialect(Struct, frozen=True):
 
     @property
     def measures_sm(self) -> bool:
-        """Whether the exporter can measure SM activity, if it is told to."""
+        """Whether the exporter can be set to measure SM activity."""
         return "sm_active_pct" in self.signals
 
     @property

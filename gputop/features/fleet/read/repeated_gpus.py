@@ -27,7 +27,7 @@ class HostGpus(Struct, frozen=True):
 
 
 class CountedGpus(Struct, frozen=True):
-    """GPUs that count, and what is repeated.
+    """GPUs that count, and repeated ones.
 
     ``elsewhere`` are host and number of GPUs that count under another host. ``repeated`` are hosts whose GPUs all
     count under another one.
