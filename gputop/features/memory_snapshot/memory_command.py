@@ -21,8 +21,9 @@ from gputop.system.children import ForkEnded, ForkLimits, in_a_fork
 from gputop.system.plain_pickle import NotPlain
 
 FOUND = 1
-READING_S, READING_S_A_MB = 1.5, 2.0
-"""Processor time to read a file: six times what a million blocks or events take here."""
+READING_S, READING_S_A_MB = 0.8, 2.0
+"""Processor time to read a file: six times what a million blocks or events take here, and more
+than a machine ten times slower needs for a small file."""
 READING_BYTES, READING_BYTES_A_MB = 160 << 20, 30e6
 """Memory to read a file: a million blocks or events take ten times their file's size."""
 TOP = 10
