@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
     has_stdout = settle()
+    mute_psutil()
     words = sys.argv[1:] if arguments is None else arguments
     try:
         try:
@@ -53,6 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except Exception as error:  # noqa: BLE001 - the outermost frame: a defect of ours ends in one line, too
         return _fail(error, debug="--debug" in words)
+
+
+def mute_psutil() -> None:
+    """Let psutil not warn of lines that a container's /proc lacks.
+
+    Only in our own program: inside somebody else's, warnings are theirs.
+    """
+    lacks = ".*couldn't be determined"
+    warnings.filterwarnings("ignore", lacks, category=RuntimeWarning, module="psutil")
 
 
 def _run(words: Sequence[str], *, has_stdout: bool) -> int:

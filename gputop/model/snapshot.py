@@ -183,9 +183,13 @@ class HostSample(Struct, frozen=True, omit_defaults=True):
     cpu_pct: Number | None = None
     cpu_count: Number | None = None
     load1: Number | None = None
+    load5: Number | None = None
+    load15: Number | None = None
     mem_used_bytes: Number | None = None
     mem_total_bytes: Number | None = None
     swap_used_bytes: Number | None = None
+    swap_total_bytes: Number | None = None
+    uptime_s: Number | None = None
     disk_read_bytes_per_s: Number | None = None
     disk_write_bytes_per_s: Number | None = None
     net_rx_bytes_per_s: Number | None = None

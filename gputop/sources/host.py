@@ -1,19 +1,21 @@
-"""Reads the host: processors, memory, disks, network, pressure.
+"""Reads the host: processors, memory, disks, network, uptime, pressure.
 
-Knows no processes. All comes from the kernel's files below one /proc, which need not be this machine's own. Files
-read at every tick (processors, memory, pressure) stays open. Rates are means since the reading before; the first
-reading has none. Never raises: a value refused by /proc or /sys is None with its
-reason.
+Knows no processes. Counters of processors, memory, swap, disks and network are psutil's; which of them count, pressure
+and the limits of a container are this module's own. psutil reads below ``psutil.PROCFS_PATH``, which belongs to the
+program that gputop runs in and is never set here. Rates are means since the reading before; the first reading has none.
+Never raises: a value refused by /proc or /sys is None with its reason.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from math import inf
-from operator import sub
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar, cast
+
+import psutil
 
 from gputop.model.snapshot import FabricPort, HostSample
 from gputop.sources.cgroup import (
@@ -32,15 +34,6 @@ _STEPPED = "the clock stepped back"
 # Disks, network, TCP, swap and the cgroup's limits cost most to read and are shown as slow averages.
 _SLOW_S = 2.0
 _MOST_OPEN = 8
-_MEMORY = (
-    b"MemTotal:",
-    b"MemFree:",
-    b"MemAvailable:",
-    b"Buffers:",
-    b"Cached:",
-    b"SwapTotal:",
-    b"SwapFree:",
-)
 _NO_PRESSURE = (
     "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
 )
@@ -48,11 +41,42 @@ _NO_PRESSURE = (
 
 _DISKS = ("disk_read_bytes_per_s", "disk_write_bytes_per_s")
 _NETWORK = ("net_rx_bytes_per_s", "net_tx_bytes_per_s")
-_USED, _TOTAL, _SWAP = _HELD = ("mem_used_bytes", "mem_total_bytes", "swap_used_bytes")
+_LOAD = ("load1", "load5", "load15")
 _PRESSURE = {"psi_cpu_pct": "cpu", "psi_io_pct": "io", "psi_mem_pct": "memory"}
 
 Answer = float | str
 """A value, or why there is none."""
+UNREADABLE = (OSError, ValueError, IndexError, KeyError, NotImplementedError, RuntimeError)
+"""What psutil raises where /proc lacks a file or a line (its own parsers, and RuntimeError without a disk's source)."""
+
+
+class _CpuTimes(NamedTuple):
+    """Time of all cores since boot, in seconds."""
+
+    busy: float
+    every: float
+
+
+class _Counted(NamedTuple):
+    """Counters, and when they were read, monotonic s."""
+
+    t: float
+    counters: tuple[float, ...]
+
+
+class _Traffic(NamedTuple):
+    """Bytes that came and went since boot."""
+
+    came: float
+    went: float
+
+    def __add__(self, other: object) -> _Traffic:
+        """Return the sum of two."""
+        assert isinstance(other, _Traffic)
+        return _Traffic(self.came + other.came, self.went + other.went)
+
+
+NO_TRAFFIC = _Traffic(0.0, 0.0)
 
 
 class HostCollector:
@@ -61,14 +85,16 @@ class HostCollector:
     def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
         self._proc = proc
         self._sys = sys
-        self._last: dict[tuple[str, ...], tuple[float, tuple[float, ...]]] = {}
+        self._last: dict[tuple[str, ...], _Counted] = {}
         """The moment and the counters of the reading before, by the keys of their rates."""
-        self._times: tuple[int, int] | None = None
+        self._times: _CpuTimes | None = None
         self._slow_at: float | None = None
         self._slow: dict[str, Answer] = {}
         self._retransmits: Answer = _NEEDS_TWO
         self._cpu_count: float | None = None
         self._limit: MemoryLimit | None = None
+        self._booted_at: Answer = _NEEDS_TWO
+        """Unix time."""
         self._folders: CgroupFolders | None = None
         self._files = ProcessFiles(proc, Descriptors(_MOST_OPEN))
         self._fabric = FabricWatch(sys)
@@ -87,8 +113,10 @@ class HostCollector:
         """
         if self._slow_at is None or not 0.0 <= now - self._slow_at < _SLOW_S:
             self._slow_at = now
-            self._slow = self._rates(_DISKS, now, disk_bytes(self._sys, self._proc))
-            self._slow |= self._rates(_NETWORK, now, network_bytes(self._sys, self._proc))
+            self._slow = self._rates(_DISKS, now, disk_bytes(self._sys))
+            self._slow |= self._rates(_NETWORK, now, network_bytes(self._sys))
+            self._slow |= _swap()
+            self._booted_at = _asked(psutil.boot_time, "stat")
             self._read_limits()
             self._retransmits = tcp_retransmits(self._proc)
         fabric = self._fabric.newest(now)
@@ -97,7 +125,8 @@ class HostCollector:
         after: dict[str, Answer] = {
             "tcp_retransmits": self._retransmits,
             "cpu_pct": self._cpu(),
-            "load1": self._load(),
+            "uptime_s": self._uptime(),
+            **_load(),
         }
         for key, name in _PRESSURE.items():
             after[key] = self._pressure(key, name, now)
@@ -119,64 +148,51 @@ class HostCollector:
         if isinstance(counters, str):
             self._last.pop(keys, None)
             return dict.fromkeys(keys, counters)
-        last_now, last = self._last.get(keys, (now, None))
-        self._last[keys] = now, counters
-        elapsed = now - last_now
-        if last is None or elapsed <= 0.0:
-            return dict.fromkeys(keys, _NEEDS_TWO if last is None else _STEPPED)
-        # A device that was unplugged takes its counters with it: the sum falls, which is not traffic.
-        grown = map(sub, counters, last)
-        return {key: max(0.0, more / elapsed) for key, more in zip(keys, grown, strict=True)}
+        before = self._last.get(keys)
+        self._last[keys] = _Counted(now, counters)
+        if before is None:
+            return dict.fromkeys(keys, _NEEDS_TWO)
+        elapsed = now - before.t
+        if elapsed <= 0.0:
+            return dict.fromkeys(keys, _STEPPED)
+        rates: dict[str, Answer] = {}
+        for key, count, last in zip(keys, counters, before.counters, strict=True):
+            # A device that was unplugged takes its counters with it: the sum falls, which is not traffic.
+            rates[key] = max(0.0, (count - last) / elapsed)
+        return rates
 
     def _cpu(self) -> Answer:
-        """Return the busy share of all cores: all but idle and iowait.
-
-        Guest time is already in user and nice.
-        """
-        try:
-            # user, nice, system, idle, iowait, irq, softirq, steal; guest time follows, proc(5).
-            times = [int(word) for word in self._files.read("stat").split(b"\n", 1)[0].split()[1:9]]
-            every = sum(times)
-            busy = every - times[3] - times[4]
-        except (OSError, ValueError, IndexError):
-            return "cannot read /proc/stat"
-        last, self._times = self._times, (busy, every)
-        if last is None or every <= last[1]:
+        """Return the busy share of all cores: all but idle and iowait."""
+        times = _asked(_cpu_times, "stat")
+        if isinstance(times, str):
+            return times
+        last, self._times = self._times, times
+        if last is None or times.every <= last.every:
             return _NEEDS_TWO
-        return min(100.0, max(0.0, 100.0 * (busy - last[0]) / (every - last[1])))
+        share = (times.busy - last.busy) / (times.every - last.every)
+        return min(100.0, max(0.0, 100.0 * share))
 
-    def _load(self) -> Answer:
-        try:
-            return os.getloadavg()[0]
-        except OSError:
-            return "cannot read /proc/loadavg"
+    def _uptime(self) -> Answer:
+        """Return the whole seconds since the machine was booted.
+
+        The kernel moves the time of the boot when the clock is set: the difference stays right.
+        """
+        if isinstance(self._booted_at, str):
+            return self._booted_at
+        return max(0.0, float(int(time.time() - self._booted_at)))
 
     def _memory(self) -> dict[str, Answer]:
-        """Return used and total bytes, and swap in use.
-
-        Of the cgroup where its limit is below the machine's memory.
-        """
-        unreadable = "cannot read /proc/meminfo"
-        try:
-            memory = _meminfo(self._files.read("meminfo"))
-            total = memory[b"MemTotal"]
-            free = memory[b"MemFree"] + memory.get(b"Buffers", 0.0) + memory.get(b"Cached", 0.0)
-        except (OSError, ValueError, KeyError):
-            return dict.fromkeys(_HELD, unreadable)
-        has_swap = memory.keys() >= {b"SwapTotal", b"SwapFree"}
-        swap: Answer = memory[b"SwapTotal"] - memory[b"SwapFree"] if has_swap else unreadable
+        """Return used and total bytes, of the cgroup where its limit is below the machine's memory."""
+        held = _asked(psutil.virtual_memory, "meminfo")
+        if isinstance(held, str):
+            return {"mem_used_bytes": held, "mem_total_bytes": held}
         limit = self._limit
-        if limit and limit.limit_bytes < total:
-            unknown = "the cgroup does not say how much it holds"
-            used: Answer = unknown if limit.used_bytes is None else float(limit.used_bytes)
-            return {_SWAP: swap, _USED: used, _TOTAL: float(limit.limit_bytes)}
-        # Kernels before 3.14 lack it, and some containers say that more is available than there is.
-        available = memory.get(b"MemAvailable", inf)
-        return {
-            _SWAP: swap,
-            _USED: total - (available if available <= total else min(total, free)),
-            _TOTAL: total,
-        }
+        if limit is None or limit.limit_bytes >= held.total:
+            used = float(held.total - held.available)
+            return {"mem_used_bytes": used, "mem_total_bytes": float(held.total)}
+        unknown = "the cgroup does not say how much it holds"
+        own: Answer = unknown if limit.used_bytes is None else float(limit.used_bytes)
+        return {"mem_used_bytes": own, "mem_total_bytes": float(limit.limit_bytes)}
 
     def _pressure(self, key: str, name: str, now: float) -> Answer:
         """Return the share of the interval in which some task was stalled.
@@ -212,56 +228,82 @@ def _reasons(answers: dict[str, Answer]) -> dict[str, str]:
     return {key: answer for key, answer in answers.items() if isinstance(answer, str)}
 
 
-def _meminfo(data: bytes) -> dict[bytes, float]:
-    """Return the used lines of /proc/meminfo in bytes. Raises ValueError."""
-    rows = (line.split(None, 2) for line in data.splitlines() if line.startswith(_MEMORY))
-    return {row[0].rstrip(b":"): 1024.0 * float(row[1]) for row in rows if len(row) > 1}
+T = TypeVar("T")
+
+
+def _asked(ask: Callable[[], T], file: str) -> T | str:
+    """Return psutil's answer, or the file that it could not read."""
+    try:
+        return ask()
+    except UNREADABLE:
+        return f"cannot read /proc/{file}"
+
+
+def _cpu_times() -> _CpuTimes:
+    """Return the time of all cores; guest time is already in user and nice."""
+    times = psutil.cpu_times()
+    busy = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
+    return _CpuTimes(busy, busy + times.idle + times.iowait)
+
+
+def _swap() -> dict[str, Answer]:
+    """Return the bytes of swap in use and in all."""
+    swap = _asked(psutil.swap_memory, "meminfo")
+    if isinstance(swap, str):
+        return {"swap_used_bytes": swap, "swap_total_bytes": swap}
+    return {"swap_used_bytes": float(swap.used), "swap_total_bytes": float(swap.total)}
+
+
+def _load() -> dict[str, Answer]:
+    """Return the load averages of 1, 5 and 15 minutes."""
+    try:
+        loads = os.getloadavg()
+    except OSError:
+        return dict.fromkeys(_LOAD, "cannot read /proc/loadavg")
+    return dict(zip(_LOAD, loads, strict=True))
 
 
 _NOT_DISKS = ("loop", "ram", "zram")
-_NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)$")
+_NVME_PATH = re.compile(r"(?P<controller>nvme\d+)c\d+(?P<namespace>n\d+)$")
 
 
-_SECTOR_BYTES = 512
-"""The unit of /proc/diskstats, whatever a disk's own sectors are (Documentation/admin-guide/iostats.rst)."""
-
-
-def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
+def disk_bytes(sys: str) -> tuple[float, float] | str:
     """Return bytes read from and written to disks since boot, or a reason.
 
     Whole devices only. Partitions, loop, RAM and compressed-RAM disks are left out, and devices built on others (dm,
     md, bcache: a non-empty ``slaves`` in sysfs). With native NVMe multipath the kernel counts at the head (nvme0n1),
     at its paths (nvme0c0n1) or at both; the larger of the two is taken.
     """
+    counters = _asked(lambda: psutil.disk_io_counters(perdisk=True, nowrap=False), "diskstats")
+    if isinstance(counters, str):
+        return counters
     try:
-        rows = [
-            line.split()
-            for line in read_file(f"{proc}/diskstats").decode("utf-8", "replace").splitlines()
-        ]
-        counters = {
-            row[2]: (_SECTOR_BYTES * int(row[5]), _SECTOR_BYTES * int(row[9]))
-            for row in rows
-            if len(row) > 9
-        }
         whole = set(os.listdir(f"{sys}/block"))
-    except (OSError, ValueError) as error:
-        return f"cannot read {getattr(error, 'filename', None) or 'the disks'}"
-    heads: dict[str, tuple[int, int]] = {}
-    paths: dict[str, tuple[int, int]] = {}
-    for name, (read, written) in counters.items():
+    except OSError:
+        return f"cannot read {sys}/block"
+    heads: dict[str, _Traffic] = {}
+    paths: dict[str, _Traffic] = {}
+    for name, disk in (counters or {}).items():
         if name not in whole or name.startswith(_NOT_DISKS):
             continue
-        if path := _NVME_PATH.match(name):
-            before = paths.get(path[1] + path[2], (0, 0))
-            paths[path[1] + path[2]] = before[0] + read, before[1] + written
+        traffic = _Traffic(disk.read_bytes, disk.write_bytes)
+        path = _NVME_PATH.match(name)
+        if path is not None:
+            head = path["controller"] + path["namespace"]
+            paths[head] = paths.get(head, NO_TRAFFIC) + traffic
         elif not names_in(f"{sys}/block/{name}/slaves"):
-            heads[name] = read, written
+            heads[name] = traffic
     for head, sums in paths.items():
-        read, written = heads.get(head, (0, 0))
-        heads[head] = max(read, sums[0]), max(written, sums[1])
-    return float(sum(read for read, _ in heads.values())), float(
-        sum(written for _, written in heads.values())
-    )
+        own = heads.get(head, NO_TRAFFIC)
+        heads[head] = _Traffic(max(own.came, sums.came), max(own.went, sums.went))
+    return _total(heads.values())
+
+
+def _total(parts: Iterable[_Traffic]) -> tuple[float, float]:
+    total = NO_TRAFFIC
+    for traffic in parts:
+        total += traffic
+    return float(total.came), float(total.went)
 
 
 def tcp_retransmits(proc: str) -> int | str:
@@ -278,24 +320,23 @@ def tcp_retransmits(proc: str) -> int | str:
     return "cannot read /proc/net/snmp"
 
 
-def network_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
+def network_bytes(sys: str) -> tuple[float, float] | str:
     """Return bytes received and sent by interfaces, or a reason.
 
     Interfaces with hardware (a ``device`` in sysfs: cards, virtio, virtual functions). Bridges, bonds, VLANs, tunnels
     and container ends repeat their bytes. Where no interface has hardware (inside a container) all but loopback are
     counted. RDMA traffic is not in these counters.
     """
-    counted: dict[str, tuple[int, int]] = {}
-    try:
-        for line in read_file(f"{proc}/net/dev").decode("utf-8", "replace").splitlines():
-            name, colon, rest = line.rpartition(":")
-            fields = rest.split()
-            if colon and len(fields) > 8 and name.strip() != "lo":
-                counted[name.strip()] = int(fields[0]), int(fields[8])
-    except (OSError, ValueError) as error:
-        return f"cannot read {getattr(error, 'filename', None) or 'the network interfaces'}"
+    counters = _asked(lambda: psutil.net_io_counters(pernic=True, nowrap=False), "net/dev")
+    if isinstance(counters, str):
+        return counters
+    counted = {
+        name: _Traffic(nic.bytes_recv, nic.bytes_sent) for name, nic in (counters or {}).items()
+    }
+    counted.pop("lo", None)
     hardware = [
-        both for name, both in counted.items() if os.path.exists(f"{sys}/class/net/{name}/device")
+        traffic
+        for name, traffic in counted.items()
+        if os.path.exists(f"{sys}/class/net/{name}/device")
     ]
-    chosen = hardware or list(counted.values())
-    return float(sum(received for received, _ in chosen)), float(sum(sent for _, sent in chosen))
+    return _total(hardware or counted.values())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from threading import Event
 
+import psutil
 import pytest
 
+from gputop.cli import mute_psutil
 from gputop.model.snapshot import FabricPort
 from gputop.sources import fabric as watching
+from gputop.sources import host
 from gputop.sources.fabric import FabricCollector, FabricReading, FabricWatch
 from gputop.sources.host import HostCollector
 from tests.proc_trees.fake_proc import FakeProc
@@ -17,16 +21,20 @@ from tests.support.fabric_tree import FabricTree
 
 _T = 1_780_000_000.0
 _GIB = 1024**3
+_BOOT = 1_700_000_000
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
     fake = FakeProc(tmp_path)
+    # In a test alone: in gputop the folder belongs to the program that it runs in.
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(fake.proc))
     monkeypatch.setattr(os, "getloadavg", lambda: (1.25, 1.0, 0.5))
     _cpu(fake, busy=1000, idle=3000)
     fake.write(
         "proc/meminfo",
         "MemTotal:       16777216 kB\nMemFree:         1000 kB\nMemAvailable:   12582912 kB\n"
+        "Buffers: 0 kB\nCached: 0 kB\nActive: 0 kB\nInactive: 0 kB\n"
         "SwapTotal:       2097152 kB\nSwapFree:        1048576 kB\n",
     )
     fake.write("proc/vmstat", "pswpin 0\npswpout 0\n")
@@ -40,7 +48,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
 
 
 def _cpu(fake: FakeProc, busy: int, idle: int) -> None:
-    fake.write("proc/stat", f"cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3 4\n")
+    fake.write("proc/stat", f"cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3 4\nbtime {_BOOT}\n")
 
 
 def _pressure(fake: FakeProc, name: str, total_us: int) -> None:
@@ -76,7 +84,9 @@ def _collector(fake: FakeProc) -> HostCollector:
 
 def test_the_first_reading_has_levels_but_no_rates(machine: FakeProc) -> None:
     sample = _collector(machine).read(_T)
-    assert sample.load1 == 1.25
+    assert (sample.load1, sample.load5, sample.load15) == (1.25, 1.0, 0.5)
+    assert sample.swap_total_bytes == 2 * _GIB
+    assert sample.uptime_s == pytest.approx(time.time() - _BOOT, abs=5.0)
     assert (sample.mem_total_bytes, sample.mem_used_bytes) == (16 * _GIB, 4 * _GIB)
     assert sample.swap_used_bytes == _GIB
     for key in (
@@ -197,6 +207,7 @@ def test_an_empty_machine_gives_reasons_and_never_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeProc(tmp_path)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(fake.proc))
     monkeypatch.setattr(os, "getloadavg", _denied)
     collector = _collector(fake)
     for moment in (_T, _T + 3):
@@ -207,12 +218,16 @@ def test_an_empty_machine_gives_reasons_and_never_raises(
             "mem_used_bytes",
             "mem_total_bytes",
             "swap_used_bytes",
+            "swap_total_bytes",
+            "uptime_s",
+            "load5",
+            "load15",
             "psi_mem_pct",
         ):
             assert getattr(sample, key) is None
             assert sample.unavailable[key]
         assert "net/dev" in sample.unavailable["net_rx_bytes_per_s"]
-        assert "diskstats" in sample.unavailable["disk_read_bytes_per_s"]
+        assert "cannot read" in sample.unavailable["disk_read_bytes_per_s"]
 
 
 def test_this_machine_is_read_with_believable_values() -> None:
@@ -223,6 +238,51 @@ def test_this_machine_is_read_with_believable_values() -> None:
     assert 0 < sample.mem_used_bytes < sample.mem_total_bytes
     assert sample.cpu_count is not None and 0 < sample.cpu_count <= len(os.sched_getaffinity(0))
     assert sample.load1 is not None
+
+
+def _rows(path: str) -> dict[str, list[str]]:
+    """The words of each line of a file of /proc, by its first word."""
+    lines = Path(path).read_text().replace(":", ": ").splitlines()
+    return {words[0].rstrip(":"): words[1:] for words in map(str.split, lines) if words}
+
+
+def test_psutil_says_of_this_machine_what_proc_says() -> None:
+    """The values that are read by psutil and below its rules, beside the kernel's own files."""
+    collector = HostCollector()
+    sample = collector.read(_T)
+    memory = {key: int(words[0]) * 1024 for key, words in _rows("/proc/meminfo").items()}
+    within = 0.02 * memory["MemTotal"]
+    if sample.mem_total_bytes == memory["MemTotal"]:
+        used = memory["MemTotal"] - memory["MemAvailable"]
+        assert sample.mem_used_bytes == pytest.approx(used, abs=within)
+    assert sample.swap_total_bytes == memory["SwapTotal"]
+    swapped = memory["SwapTotal"] - memory["SwapFree"]
+    assert sample.swap_used_bytes == pytest.approx(swapped, abs=within)
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    assert sample.uptime_s == pytest.approx(up, abs=3.0)
+    loads = [float(word) for word in Path("/proc/loadavg").read_text().split()[:3]]
+    assert [sample.load1, sample.load5, sample.load15] == pytest.approx(loads, abs=2.0)
+    ticks = [int(word) / os.sysconf("SC_CLK_TCK") for word in _rows("/proc/stat")["cpu"][:8]]
+    times = host._cpu_times()
+    assert times.every == pytest.approx(sum(ticks), abs=5.0)
+    assert times.busy == pytest.approx(sum(ticks) - ticks[3] - ticks[4], abs=5.0)
+    links = _rows("/proc/net/dev")
+    counters = psutil.net_io_counters(pernic=True, nowrap=False)
+    assert counters.keys() == {name for name, words in links.items() if len(words) == 16}
+    for name, nic in counters.items():
+        assert nic.bytes_recv >= 0 and int(links[name][0]) <= nic.bytes_recv + 10**9
+    assert host.network_bytes("/sys") == pytest.approx(host.network_bytes("/sys"), abs=10**9)
+
+
+def test_a_container_without_some_lines_of_proc_gets_no_warning(
+    machine: FakeProc, recwarn: pytest.WarningsRecorder
+) -> None:
+    machine.write("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 12582912 kB\n")
+    mute_psutil()
+    sample = _collector(machine).read(_T)
+    assert sample.mem_total_bytes == 16 * _GIB
+    assert sample.mem_used_bytes == pytest.approx(4 * _GIB, rel=0.01)
+    assert not recwarn.list
 
 
 # InfiniBand, RoCE and EFA ports: files as the drivers lay them out, rates, gaps, links in trouble, what is said.

@@ -60,6 +60,8 @@ SETTLED_S = 60.0
 """How long ago the last event of a scenario was, for those who see the past only: longer than the diagnosis window."""
 _MB = 1e6
 _HOST_SERIES = 3
+UP_BEFORE_S = 11 * 86400.0
+"""How long a simulated machine ran before the program began."""
 _STEP_SERIES, _SERVER_SERIES = 900, 950
 
 
@@ -152,7 +154,7 @@ def snapshot_at(
         plan.machine,
         samples,
         tuple(processes),
-        _host(plan, t, fabric),
+        _host(plan, t, fabric, started),
         interval_s,
         _events(plan, t - interval_s, t, started),
         fabric_ports=fabric.ports,
@@ -221,18 +223,23 @@ def _servers(plan: _Plan, t: float) -> tuple[ServerRow, ...]:
     return tuple(rows)
 
 
-def _host(plan: _Plan, t: float, fabric: FabricReading) -> HostSample:
+def _host(plan: _Plan, t: float, fabric: FabricReading, started: float) -> HostSample:
     host, seed = plan.life.host, plan.seed
     wobble, traffic = drift(seed, _HOST_SERIES, t), 1.0 + 0.15 * drift(seed, _HOST_SERIES + 1, t)
     cpu = min(100.0, max(0.0, host.cpu + wobble * (0.5 + 0.03 * host.cpu)))
     load_pct = host.cpu + 0.4 * host.psi_cpu + 2.0 * ripple(seed, _HOST_SERIES, t, 30.0)
+    usual_load = round(max(0.1, host.cores * host.cpu / 100.0), 2)
     return HostSample(
         cpu_pct=round(cpu, 1),
         cpu_count=float(host.cores),
         load1=round(host.cores * load_pct / 100.0, 2) if host.cpu >= 2.0 else 0.1,
+        load5=usual_load,
+        load15=usual_load,
         mem_used_bytes=(host.memory_gib + 0.4 * wobble) * GIB,
         mem_total_bytes=host.total_gib * GIB,
         swap_used_bytes=0.0,
+        swap_total_bytes=8.0 * GIB,
+        uptime_s=UP_BEFORE_S + max(0.0, t - started),
         disk_read_bytes_per_s=host.disk_read_mb * traffic * _MB,
         disk_write_bytes_per_s=host.disk_write_mb * traffic * _MB,
         net_rx_bytes_per_s=host.net_rx_mb * traffic * _MB,
