@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from itertools import accumulate
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -85,8 +85,8 @@ class HostCauses:
         self._trace = trace
         self._spans_by_thread = _numbers_by_thread(trace.spans)
         self._calls_by_thread = _numbers_by_thread(trace.calls)
-        self._deepest: dict[int, list[OpenPart]] = {}
-        self._asking: dict[int, list[OpenPart]] = {}
+        self._deepest: dict[int, OpenParts] = {}
+        self._asking: dict[int, OpenParts] = {}
         self.waits_for_events = bool(named(EVENT_CALLS.match))
         self.lost_launches = [trace.calls.start[number] for number in trace.doubts.lost]
         self._own_work: dict[int, Intervals] = {}
@@ -125,29 +125,36 @@ class HostCauses:
             )
         return self._own_work[thread]
 
-    def deepest(self, thread: int) -> list[OpenPart]:
+    def deepest(self, thread: int) -> OpenParts:
         """The deepest call, operator, function or range of a thread at each time, in order.
 
         Whole steps explain nothing, and are left out.
         """
         if thread not in self._deepest:
-            trace, steps = self._trace, self._trace.names.matching(STEP.match)
-            spans = _open_rows(trace.spans, self._spans_by_thread.get(thread, ()), 0)
-            calls = _open_rows(trace.calls, self._calls_by_thread.get(thread, ()), 1)
-            rows = [row for row in (*spans, *calls) if row.name not in steps]
-            self._deepest[thread] = _deepest_parts(sorted(rows))
+            steps = self._trace.names.matching(STEP.match)
+            rows = _Rows()
+            for table, numbers in (
+                (self._trace.spans, self._spans_by_thread.get(thread, ())),
+                (self._trace.calls, self._calls_by_thread.get(thread, ())),
+            ):
+                rows.add(table, (n for n in numbers if table.name[n] not in steps))
+            self._deepest[thread] = _deepest_parts(rows)
         return self._deepest[thread]
 
-    def asking(self, thread: int) -> list[OpenPart]:
+    def asking(self, thread: int) -> OpenParts:
         """The deepest operator of a thread at each time that may wait for the GPU, in order."""
         if thread not in self._asking:
             spans, names = self._trace.spans, self._trace.names.matching(_ASKING.match)
-            numbers = [
-                number
-                for number in self._spans_by_thread.get(thread, ())
-                if spans.kind[number] == OPERATOR and spans.name[number] in names
-            ]
-            self._asking[thread] = _deepest_parts(sorted(_open_rows(spans, numbers, 0)))
+            rows = _Rows()
+            rows.add(
+                spans,
+                (
+                    number
+                    for number in self._spans_by_thread.get(thread, ())
+                    if spans.kind[number] == OPERATOR and spans.name[number] in names
+                ),
+            )
+            self._asking[thread] = _deepest_parts(rows)
         return self._asking[thread]
 
     def quiet_since(self, thread: int, moment: int) -> int | None:
@@ -175,52 +182,61 @@ class HostCauses:
         return self._calls[thread]
 
 
-class OpenPart(NamedTuple):
-    """A time in which the deepest open entry of a thread is the same; its name's number."""
+class _Rows:
+    """Entries of one thread, from several tables."""
 
-    begin: int
-    end: int
-    name: int
+    def __init__(self) -> None:
+        self.begin, self.end, self.name = array("q"), array("q"), array("i")
 
+    def add(self, table: Spans | Calls, numbers: Iterable[int]) -> None:
+        """Add the rows of a table with these numbers."""
+        for number in numbers:
+            self.begin.append(table.start[number])
+            self.end.append(table.end[number])
+            self.name.append(table.name[number])
 
-class _OpenRow(NamedTuple):
-    """An entry of a thread: sorted, the outer ones come before the inner ones."""
-
-    begin: int
-    end_negated: int
-    order: int
-    name: int
-
-
-def _open_rows(table: Spans | Calls, numbers: Iterable[int], order: int) -> list[_OpenRow]:
-    return [
-        _OpenRow(table.start[number], -table.end[number], order, table.name[number])
-        for number in numbers
-    ]
+    def outer_first(self) -> list[int]:
+        """Numbers of the entries in the order of their begins, the outer ones before the inner ones."""
+        # Two stable sorts by plain numbers take half of the memory of one by pairs.
+        order = sorted(range(len(self.begin)), key=self.end.__getitem__, reverse=True)
+        order.sort(key=self.begin.__getitem__)
+        return order
 
 
-def _deepest_parts(rows: list[_OpenRow]) -> list[OpenPart]:
-    """Parts of time by the deepest open one of sorted entries; without any there is no part."""
-    parts: list[OpenPart] = []
-    open_entries: list[tuple[int, int]] = []  # (end, name)
+class OpenParts:
+    """Times of one thread, in order, in which its deepest open entry is the same.
 
-    def close_until(now: int, moment: int) -> int:
-        """Add the parts up to a moment; return the time up to which there are parts."""
-        while open_entries and now < moment:
-            end, name = open_entries[-1]
-            until = min(end, moment)
-            if until > now:
-                parts.append(OpenPart(now, until, name))
-                now = until
-            if end <= now:
-                open_entries.pop()
-        return max(now, moment)
+    ``name`` is the number of the entry's name. Where nothing is open there is no part.
+    """
 
+    def __init__(self) -> None:
+        self.begin, self.end, self.name = array("q"), array("q"), array("i")
+
+    def append(self, begin: int, end: int, name: int) -> None:
+        """Add a part, which may be empty."""
+        if begin < end:
+            self.begin.append(begin)
+            self.end.append(end)
+            self.name.append(name)
+
+
+def _deepest_parts(rows: _Rows) -> OpenParts:
+    """Parts of time by the deepest open one of these entries."""
+    parts = OpenParts()
+    opened: list[int] = []
     now = -(2**63)
-    for row in rows:
-        now = close_until(now, row.begin)
-        open_entries.append((-row.end_negated, row.name))
-    close_until(now, 2**63)
+    for number in (*rows.outer_first(), None):
+        moment = 2**63 if number is None else rows.begin[number]
+        while opened and now < moment:
+            deepest = opened[-1]
+            until = min(rows.end[deepest], moment)
+            parts.append(now, until, rows.name[deepest])
+            now = max(now, until)
+            if rows.end[deepest] <= now:
+                opened.pop()
+        now = max(now, moment)
+        if number is not None:
+            opened.append(number)
     return parts
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from operator import attrgetter
 
 from gputop.features.traces.columns import ABSENT, Trace
-from gputop.features.traces.host_causes import HostCauses, OpenPart
+from gputop.features.traces.host_causes import HostCauses, OpenParts
 from gputop.features.traces.idle_causes import IdleTime
 from gputop.features.traces.intervals import Interval, Intervals, union
 from gputop.features.traces.trace_report import SyncRow
@@ -15,7 +14,6 @@ from gputop.features.traces.trace_report import SyncRow
 NOTHING = "Python between operators"
 """No call, operator, function or range was open: Python that the trace does not hold."""
 Times = dict[str, int]
-_END = attrgetter("end")
 
 
 def underneath(
@@ -43,21 +41,18 @@ def underneath(
     return times
 
 
-def _spent_in(parts: list[OpenPart], intervals: Intervals) -> Iterator[tuple[Interval, int, int]]:
+def _spent_in(parts: OpenParts, intervals: Intervals) -> Iterator[tuple[Interval, int, int]]:
     """Yield the entries open in each interval by their names' numbers, with the times in it.
 
     -1 is the time in which none was open.
     """
-    ends = [part.end for part in parts]
     for begin, end in intervals:
         unseen = end - begin
-        place = bisect_right(ends, begin)
-        while place < len(parts) and parts[place].begin < end:
-            part = parts[place]
-            spent = min(part.end, end) - max(part.begin, begin)
+        first, after = bisect_right(parts.end, begin), bisect_left(parts.begin, end)
+        for place in range(first, after):
+            spent = min(parts.end[place], end) - max(parts.begin[place], begin)
             unseen -= spent
-            yield (begin, end), part.name, spent
-            place += 1
+            yield (begin, end), parts.name[place], spent
         if unseen:
             yield (begin, end), ABSENT, unseen
 
@@ -87,7 +82,7 @@ def sync_rows(
 def _asking(trace: Trace, host: HostCauses, thread: int, moment: int) -> str:
     """The nearest operator around a moment that asks the GPU for a result; empty for none."""
     parts = host.asking(thread)
-    place = bisect_right(parts, moment, key=_END)
-    if place == len(parts) or parts[place].begin > moment:
+    place = bisect_right(parts.end, moment)
+    if place == len(parts.end) or parts.begin[place] > moment:
         return ""
-    return trace.names.texts[parts[place].name]
+    return trace.names.texts[parts.name[place]]
