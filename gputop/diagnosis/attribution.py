@@ -17,12 +17,13 @@ input-pipeline analyzer uses the same line)."""
 def main_is_unclear(s: Signals) -> bool:
     """True if the main thread may or may not explain the idle time.
 
-    CUDA waits by spinning unless told otherwise.
+    CUDA waits by spinning unless told otherwise. A thread that hardly runs does neither, whatever its samples allow.
     """
-    found = s.host.attribution
-    return (
-        s.host.mean.main is not None and found.main_run < MOSTLY and found.most_main_run >= NOT_THIS
-    )
+    main, found = s.host.mean.main, s.host.attribution
+    if main is None or found.main_run >= MOSTLY:
+        return False
+    most = min(found.most_main_run, 100.0 * main / max(s.idle, 1.0))
+    return most >= NOT_THIS
 
 
 def attribute(s: Signals) -> Attribution:
@@ -36,6 +37,7 @@ def attribute(s: Signals) -> Attribution:
         least = host.attribution.main_run
         main = 100.0 * (least if least >= MOSTLY else host.mean.main)
     loaders = host.loaders > 0
+    is_unclear = main is None and host.mean.main is not None
     return Attribution(
         idle_pct=s.idle,
         loaders=host.loaders,
@@ -44,6 +46,7 @@ def attribute(s: Signals) -> Attribution:
         disk_pct=_percent(host.mean.disk) if loaders else None,
         network_pct=_percent(host.mean.network) if loaders and host.why_no_waits is None else None,
         main_pct=main,
+        main_busy_pct=_percent(host.mean.main) if is_unclear else None,
     )
 
 

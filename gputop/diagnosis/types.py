@@ -81,7 +81,8 @@ class Attribution(Struct, frozen=True):
 
     None if not known.
 
-    ``idle_pct`` is the share of the window in which no kernel ran. ``loaders`` counts the workers.
+    ``idle_pct`` is the share of the window in which no kernel ran. ``loaders`` counts the workers. ``main_busy_pct`` is
+    how much of the window the main thread ran, where that may be computing or spinning; else None.
     """
 
     idle_pct: float
@@ -91,6 +92,7 @@ class Attribution(Struct, frozen=True):
     disk_pct: float | None = None
     network_pct: float | None = None
     main_pct: float | None = None
+    main_busy_pct: float | None = None
 
 
 class GpuOwner(Struct, frozen=True):

@@ -74,10 +74,10 @@ def clamp_pct(value: float | None) -> float | None:
 def mfu_words(value: float) -> str:
     """Model FLOPs utilisation: ``MFU 41 %``.
 
-    Above 100 % it is wrong, which is said in its place.
+    Above 100 % the FLOPs of a step or the peak are wrong, which is said in its place.
     """
     if value > 100.0:
-        return f"MFU n/a ({value:.0f} % cannot be)"
+        return f"MFU n/a ({value:.0f} % is impossible: check the FLOPs of a step)"
     return f"MFU {value:.{0 if value >= 9.5 else 1}f} %"
 
 

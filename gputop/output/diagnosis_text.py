@@ -107,7 +107,7 @@ def _gpu(
         ),
         *(("note", note) for note in told.notes),
         ("steps", steps),
-        ("time", ", ".join(spent)),
+        ("time", "; ".join(spent)),
     ]
     filled = tuple((label, text) for label, text in labels_and_texts if text)
     title = alarmed(told.words)

@@ -310,7 +310,7 @@ def step_lines(report: JobReport) -> list[str]:
 
 def _step_line(run: StepReport) -> str:
     parts = [
-        f"{run.steps} of {step_time(run.mean_s)}",
+        f"{run.steps}, {step_time(run.mean_s)} each",
         f"{per_second(run.steps_per_s)} steps/s",
         "" if run.samples_per_s is None else f"{per_second(run.samples_per_s)} samples/s",
         "" if run.tokens_per_s is None else f"{per_second(run.tokens_per_s)} tokens/s",

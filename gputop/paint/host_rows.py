@@ -9,7 +9,7 @@ from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION
 from gputop.diagnosis.types import NO_HOST, Attribution
 from gputop.model.clean_text import terminal_safe
-from gputop.model.quantity import GIB, gb_per_s, number
+from gputop.model.quantity import GIB, NOT_MEASURED, gb_per_s, number
 from gputop.model.server_words import server_forms
 from gputop.model.snapshot import GpuSample, HostSample
 from gputop.monitor import HOST, Frame
@@ -88,7 +88,7 @@ def _served_elsewhere(frame: Frame, room: int) -> str:
 
 def _steps(percent: float | None) -> str:
     """A share of the host's time."""
-    return f"{number(percent, 3)} %"
+    return f"{NOT_MEASURED:>5}" if percent is None else f"{number(percent, 3)} %"
 
 
 def _mb_per_s(value: float | None) -> str:
@@ -165,7 +165,10 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         line.add(f"   {name} ", "dim")
         if name == "loaders" and width >= LEAST_TOTALS:
             line.add_all(bar(value, 100.0, BAR_WIDTH, view.glyphs, "bar.used"))
-        line.add(f" {number(value, 3)} %", "text")
+        if name == "main" and attribution.main_busy_pct is not None:
+            line.add(f" {_steps(attribution.main_busy_pct)}, spins or computes", "text")
+        else:
+            line.add(f" {_steps(value)}", "text")
     return [line.row(width)]
 
 

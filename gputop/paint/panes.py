@@ -20,7 +20,7 @@ from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.cells import shorten
 from gputop.paint.charts import Column, bar, gap_chart, lane, with_marks
-from gputop.paint.facts import FACTS, board, buses, busiest_bus, counters, engines
+from gputop.paint.facts import FACTS, LEAST_TRAFFIC, board, buses, busiest_bus, counters, engines
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.gpu_fields import fields, memory, number_labels
 from gputop.paint.line import Line, Row, Span
@@ -334,6 +334,10 @@ LANES: tuple[tuple[str, str, str], ...] = (
 """Label, series of the diagnosis, style of each lane under the chart."""
 
 
+LEAST_BUS_TOP = 2.0 * LEAST_TRAFFIC
+"""Bytes a second at the top of the lane of a bus at least: what is written as 0 GB/s is no full bar."""
+
+
 def chart(
     g: ShownGpu, width: int, rows: int, *, titled: bool = True, axis_width: int = AXIS_WIDTH
 ) -> list[Row]:
@@ -379,9 +383,8 @@ def lanes(g: ShownGpu, width: int) -> list[Row]:
         painted.append(_lane_row(label, lane(values, style), share, width))
     into = g.columns("pcie_rx_bytes_per_s", axis)
     highest = max((value for value in into if value is not None), default=0.0)
-    scaled: list[Column] = [
-        None if value is None else value / highest * 100 if highest else 0.0 for value in into
-    ]
+    top = max(highest, LEAST_BUS_TOP)
+    scaled: list[Column] = [None if value is None else value / top * 100 for value in into]
     drawn = lane(scaled, "lane.bus")
     painted.append(_lane_row("PCIe ↓", drawn, rate(_mean(into[-window:]), 9), width))
     return painted

@@ -13,6 +13,7 @@ from gputop.diagnosis.rules.feeding_rules import THROTTLED
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import elapsed
 from gputop.model.inspection import ThreadList
+from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
 from gputop.model.quantity import number
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
@@ -90,7 +91,8 @@ def _title(
         line.add("   has ended" if shown is not None else "", "level.yellow")
     elif now.state is not None:
         waiting_on = wait_words(now.state, now.cpu_pct, now.waiting_on)
-        waits = f", waits on {waiting_on}" if waiting_on and now.state == "S" else ""
+        is_named = waiting_on and waiting_on != "sleep" and now.state == "S"
+        waits = f", waits on {waiting_on}" if is_named else ""
         line.add(
             f"   {state_words(now.state, now.cpu_pct)}{waits}",
             "level.red" if now.state == "D" else "text",
@@ -144,11 +146,17 @@ def _add_facts(page: DetailPage, p: ProcessSample) -> None:
             ]
             page.rows.append(Line().to(2).add_all(spans).row(width))
             remaining = remaining[(len(spans) + 1) // 2 :]
-    keys: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for key, reason in p.unavailable.items():
-        keys.setdefault(terminal_safe(reason), []).append(key)
-    for reason in list(keys)[:3]:
-        page.text(f"· n/a {', '.join(keys[reason])}: {reason}")
+        names.setdefault(terminal_safe(reason), []).append(_name_of(key))
+    for reason in list(names)[:3]:
+        page.text(f"· {', '.join(names[reason])} n/a: {reason}")
+
+
+def _name_of(key: str) -> str:
+    """Return a metric's name for people, as its column has it."""
+    metric = PROCESS_METRICS.get(key) or PROCESS_STATIC.get(key)
+    return key if metric is None else metric.label
 
 
 def _identity(p: ProcessSample) -> list[Field]:

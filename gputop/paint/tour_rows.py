@@ -86,8 +86,8 @@ STEPS = (
     Step(
         "dataloader_io",
         "the GPU waits for batches: the disk is too slow",
-        "The same empty sky as on GPU 3, but another cause: these loaders do not run, they wait for the disk (D6). "
-        "More loaders would not help; many small files are read one by one over the network.",
+        "The same empty sky as on GPU 3, but another cause: these loaders do not run, they wait for the disk (D6), "
+        "which is asked for many small files one by one. Large files help most; more loaders ask for more at once.",
         "images packed into large files on the local NVMe disk",
     ),
     Step(

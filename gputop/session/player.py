@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import VerdictChange, full_title
+from gputop.diagnosis.types import Finding, VerdictChange, full_title
 from gputop.model.durations import clock_time
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import PlayedSource
@@ -81,7 +81,7 @@ class Player:
             self._rebuild()
         while (snapshot := self.source.next_due()) is not None:
             self._feed(snapshot)
-            new = True
+            new = new or self._is_judged
             if self._clock() > until:
                 break
         return new
@@ -93,9 +93,11 @@ class Player:
         self._feed(snapshot)
 
     def _feed(self, snapshot: Snapshot) -> None:
-        self.frame = self._shown.monitor.feed(snapshot)
+        frame = self._shown.monitor.feed(snapshot)
         if self._whole is not None:
             self._since_jump.append(snapshot)
+        if self._is_judged:
+            self.frame = frame
 
     def work(self, budget_s: float = 0.02) -> bool:
         """Continue pending work; True when the shown state changed.
@@ -129,15 +131,15 @@ class Player:
     def open(self, budget_s: float = 3.0) -> str:
         """Pause at the first red or yellow finding, else at the end.
 
-        Returns which, in words. A finding in the first two minutes is shown later, with a whole chart.
+        Returns which, in words. A finding in the first two minutes is shown later, with a whole chart, unless the
+        recording is shorter than that.
         """
         self.source.pause()
         judged = self._judged
         judged.to_trouble(self._clock() + budget_s, self._clock)
         self._changes = judged.changes()
         if (finding := judged.trouble) is not None:
-            whole = self.source.begin_t + OPENED_S if judged.trouble_segment == 0 else finding.t
-            self.source.go(judged.trouble_segment, max(finding.t, min(whole, self.source.end_t)))
+            self.source.go(judged.trouble_segment, self._opening_t(finding))
             self._jumped = True
             title = full_title(finding.text, finding.busy_not_working, alarm=True)
             return f"opened at the first finding: GPU {finding.gpu} {title}"
@@ -153,6 +155,13 @@ class Player:
                 "seconds that agree"
             )
         return "opened at the end: nothing wrong was seen"
+
+    def _opening_t(self, finding: Finding) -> float:
+        """Return the time at which the first finding is shown."""
+        whole = self.source.begin_t + OPENED_S
+        if self._judged.trouble_segment or whole > self.source.end_t:
+            return finding.t
+        return max(finding.t, whole)
 
     def replay(self) -> Replay:
         """The position, for the time line."""
@@ -310,8 +319,18 @@ class Player:
         for snapshot in self._since_jump:
             self._shown.monitor.feed(snapshot)
         self._since_jump = []
-        self.frame = self._shown.monitor.latest or self.frame
-        return True
+        if self._is_judged:
+            self.frame = self._shown.monitor.latest or self.frame
+        return self._is_judged
+
+    @property
+    def _is_judged(self) -> bool:
+        """Whether the frame of this place may show.
+
+        The past of this run is judged within seconds: until then the frame before stays, and no verdict is shown that
+        rests on a part of the past. Of a recording, which may be long, the time line says how much is judged.
+        """
+        return self._shown.is_exact or not self._own_past or self.frame is None
 
 
 def _named(words: list[str]) -> str:

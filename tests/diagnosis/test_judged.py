@@ -211,6 +211,49 @@ def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and
     assert not player.source.playing
 
 
+def test_a_recording_without_room_for_a_whole_chart_opens_where_its_first_finding_begins(
+    tmp_path: Path,
+) -> None:
+    busy = (snapshot_at(MOMENT + k, scenario="small_kernels", started=MOMENT) for k in range(60))
+    player = Player(RecordedSource(recorded(tmp_path / "r.jsonl.gz", busy)))
+    said = player.open(inf)
+    frame = finished(player)
+    assert said.startswith("opened at the first finding: GPU 0 BUSY, NOT WORKING")
+    assert frame.snapshot.t == frame.findings[0].t < MOMENT + 40
+
+
+def past_without_checkpoints(seconds: int) -> tuple[Player, Frame, dict[float, object]]:
+    """A paused run whose past came before it: nothing of that was judged with the run."""
+    session, live = Session(Monitor()), {}
+    for k, snapshot in enumerate(node(seconds)):
+        frame = session.take(rounded(snapshot))
+        if k == 0:
+            session.remember()
+        live[snapshot.t] = judgement(frame)
+    past = session.past()
+    assert past is not None
+    last = [Checkpoint(*place) for place in past.judged][-1:]
+    player = Player(RecordedSource(past), own_past=True, checkpoints=last)
+    player.stand_at_end(frame)
+    return player, frame, live
+
+
+@pytest.mark.parametrize("back", [1, 20, 110])
+def test_one_step_back_shows_the_frame_before_until_the_past_is_judged(back: int) -> None:
+    player, newest, live = past_without_checkpoints(230)
+    player.step(-back)
+    for _ in range(100_000):
+        player.take()
+        assert player.frame is not None
+        t = player.frame.snapshot.t
+        is_old = player.frame is newest
+        assert is_old or judgement(player.frame) == live[t], "half-judged"
+        if not is_old or not player.busy:
+            break
+        player.work(0.0)
+    assert finished(player).snapshot.t == newest.snapshot.t - back
+
+
 def test_a_recording_without_a_finding_or_too_short_to_judge_opens_at_its_end_and_says_so(
     tmp_path: Path,
 ) -> None:

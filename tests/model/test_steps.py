@@ -198,8 +198,9 @@ def test_reports_say_what_a_fix_brought_in_steps_without_the_warm_up() -> None:
     (run,) = before.steps
     assert (run.steps, run.warm_up_steps, run.max_s) == (174, 6, pytest.approx(0.408))
     assert run.mean_s == pytest.approx(0.4)
-    assert "Steps (train): 174 of 400 ms, 2.5 steps/s; 6 steps of warm-up left out" in report_text(
-        before
+    assert (
+        "Steps (train): 174, 400 ms each, 2.5 steps/s; 6 steps of warm-up left out"
+        in report_text(before)
     )
     assert report_data(before)["steps"][0]["steps_per_s"] == pytest.approx(2.5)
     both = compare(before, after)

@@ -63,6 +63,20 @@ async def test_a_click_takes_a_choice_and_one_beside_the_box_leaves_it() -> None
             assert app.view.sort == "pid" and len(app.screen_stack) == 1
 
 
+async def test_a_word_that_no_command_has_is_answered_and_enter_on_it_does_nothing() -> None:
+    app, _ = app_on()
+    async with shown(app, (120, 40)) as pilot:
+        await pilot.press("colon", *"zqx")
+        commands = Commands(app.screen_stack[0])
+        (hit,) = [hit async for hit in commands.search("zqx")]
+        assert str(hit.text) == "no command has 'zqx': backspace, or esc"
+        await pilot.pause()
+        view = app.view
+        await pilot.press("enter")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1 and app.view == view and app.crash is None
+
+
 async def test_a_copy_is_a_page_that_scrolls_and_has_no_frame_beside_the_text() -> None:
     app, _ = app_on()
     async with shown(app, (80, 16)) as pilot:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import msgspec
 from textual.driver import Driver
@@ -48,7 +49,11 @@ WITHHELD = frozenset(
 
 
 class ServedApp(GputopApp):
-    """The screen without the withheld actions."""
+    """The screen without the withheld actions, which neither its help nor its palette names."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.keys = tuple(key for key in self.keys if key.id not in WITHHELD)
 
     def get_driver_class(self) -> type[Driver]:
         return WebDriver

@@ -33,12 +33,20 @@ class Commands(Provider):
             yield DiscoveryHit(_shown(command), command.callback, text=command.title)
 
     async def search(self, query: str) -> Hits:
-        words = query.lower().split()
+        words, has_match = query.lower().split(), False
         for command in self.app.get_system_commands(self.screen):
             title = command.title.lower()
             if all(word in title or word in command.help.lower().split() for word in words):
                 begins = sum(f" {word}" in f" {title}" for word in words)
+                has_match = True
                 yield Hit(1.0 + begins, _shown(command), command.callback, text=command.title)
+        if not has_match:
+            text = f"no command has {query.strip()!r}: backspace, or esc"
+            yield Hit(1.0, Text(text, "dim"), _nothing, text=text)
+
+
+def _nothing() -> None:
+    """Do what stands for no command."""
 
 
 def _shown(command: SystemCommand) -> Text:

@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.web.served import ServedApp
+from gputop.features.web.served import WITHHELD, ServedApp
 from gputop.model.extras import install
+from gputop.output.ansi import plain_text
+from gputop.paint.keys import KEYS
 from gputop.paint.view import View
+from gputop.tui.screens.pages import HelpScreen
 from tests.support.command import is_one_line
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
@@ -50,6 +53,21 @@ async def test_a_viewer_writes_no_file_and_moves_about(
         await pilot.pause()
         assert app.view.gpu != before
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_help_and_palette_name_no_key_that_a_browser_does_not_have() -> None:
+    app = ServedApp(View(), "dark", playback_on(demo_frame()))
+    async with shown(app, (120, 40)) as pilot:
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        words = plain_text(app.screen.rows(160))
+    withheld = [key for key in KEYS if key.id in WITHHELD]
+    assert len(withheld) >= 8
+    for key in withheld:
+        assert key.does not in titles and key.does not in words, key.id
+    assert "filter" in words
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:
