@@ -81,7 +81,7 @@ class Player:
             self._rebuild()
         while (snapshot := self.source.next_due()) is not None:
             self._feed(snapshot)
-            new = new or self._is_judged
+            new |= self._is_judged
             if self._clock() > until:
                 break
         return new
@@ -330,7 +330,9 @@ class Player:
         The past of this run is judged within seconds: until then the frame before stays, and no verdict is shown that
         rests on a part of the past. Of a recording, which may be long, the time line says how much is judged.
         """
-        return self._shown.is_exact or not self._own_past or self.frame is None
+        if self.frame is None:
+            return True
+        return self._shown.is_exact or not self._own_past
 
 
 def _named(words: list[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 from textual.driver import Driver
@@ -51,8 +51,8 @@ WITHHELD = frozenset(
 class ServedApp(GputopApp):
     """The screen without the withheld actions, which neither its help nor its palette names."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def _bind(self, user_keys: Mapping[str, str]) -> None:
+        super()._bind(user_keys)
         self.keys = tuple(key for key in self.keys if key.id not in WITHHELD)
 
     def get_driver_class(self) -> type[Driver]:
