@@ -21,7 +21,7 @@ from gputop.features.fleet.read.redacted_fleet import RedactedFleet
 from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.show.fleet_screen import fleet_screen
-from gputop.features.fleet.show.fleet_view import FleetView, rows_of
+from gputop.features.fleet.show.fleet_view import FleetView, rows_of, selected_host
 from gputop.features.fleet.show.watch_thread import FleetWatch
 from gputop.model.fleet_settings import hosts_of, texts_of
 from gputop.model.source import SourceError, UsageError
@@ -129,6 +129,9 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
         gpus = fleet.look(tuple(rows_of(frame, view)[:height]), at)
         if gpus is not None:
             frame = fleet_frame(replace(frame.read, gpus=gpus), frame)
+        host = selected_host(frame, view)
+        if host is not None:
+            view = replace(view, history=fleet.history(host, frame.t))
     except FleetError as error:
         raise SourceError(str(error)) from None
     finally:

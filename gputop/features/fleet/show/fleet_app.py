@@ -171,7 +171,8 @@ class FleetApp(CommonKeys[FleetView]):
         shown, view = self.watched.shown, self.view
         if view.panel in ("hosts", "host"):
             # The host whose last hour is drawn.
-            host = view.host if view.panel == "host" else None
+            frame = self.frame
+            host = None if frame is None else fleet_view.selected_host(frame, view)
             self.watched.see(fleet_view.drawn_hosts(self.frame, view, self.canvas.page), host)
             view = replace(view, history=shown.history if shown.host == host else None)
         if self.canvas.is_attached and width and height:

@@ -8,6 +8,7 @@ from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.judge.fleet_frame import GpuGroup, mean
 from gputop.features.fleet.judge.gpu_state import ABSENT, LEVELS, WORDS, Gpu
 from gputop.features.fleet.show.fleet_data import GPU_COLUMNS, GpuColumn
+from gputop.features.fleet.show.fleet_rows import sm_style
 from gputop.features.fleet.show.fleet_view import FleetView
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import step_time
@@ -48,7 +49,7 @@ def rule(title: str, right: str, width: int) -> Row:
     return line.rule(width).row(width)
 
 
-def _title_of(group: GpuGroup) -> str:
+def title_of(group: GpuGroup) -> str:
     """The host with its job and user."""
     job = (
         group.jobs[0]
@@ -61,7 +62,7 @@ def _title_of(group: GpuGroup) -> str:
     return terminal_safe(f"{group.title}   {job}{user}")
 
 
-def _evidence(group: GpuGroup, width: int) -> list[Row]:
+def evidence(group: GpuGroup, width: int) -> list[Row]:
     """Rows of the verdict with values, and the remedy."""
     reads = [gpu.read for gpu in group.gpus]
     means = {"util": group.util_pct, "SM": group.sm_active_pct,
@@ -88,7 +89,7 @@ def _evidence(group: GpuGroup, width: int) -> list[Row]:
     return rows
 
 
-def _charts(gpus: Sequence[Gpu], view: FleetView, width: int, room: int) -> list[Row]:
+def charts(gpus: Sequence[Gpu], view: FleetView, width: int, room: int) -> list[Row]:
     """Gap charts of the last hour for as many GPUs as fit."""
     if not gpus or room < 2:
         return []
@@ -128,7 +129,7 @@ def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     labels[tall // 2] = (f"GPU{name}" if len(name) == 1 else name)[: LABEL - 2]
     numbers = (
         ("util", read.util_pct, "strong"),
-        ("SM", read.sm_active_pct, "strong" if alarm else "value.sm" if measured else "dim"),
+        ("SM", read.sm_active_pct, sm_style(read.sm_active_pct, gpu.state, alarm=alarm)),
         ("gap", gpu.gap_pct, gap_style(gpu.gap_pct, alarm=alarm)),
     )
     rows: list[list[Span]] = []
@@ -151,7 +152,7 @@ def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
 
 def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list[Row]:
     """The whole screen below the header for one host."""
-    rows = [rule(_title_of(group), "", width), *_evidence(group, width)]
+    rows = [rule(title_of(group), "", width), *evidence(group, width)]
     steps = any(gpu.read.step_s is not None for gpu in group.gpus)
     columns = [column for column in _COLUMNS if steps or column.key != "step_s"]
     heads = "".join(f"{column.head:>{column.width}}" for column in columns)
@@ -160,7 +161,7 @@ def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list
     table = [head, *(map(greyed, gpu_rows) if group.down else gpu_rows)]
     room = height - len(rows) - 1
     shown = table[: max(2, room)]
-    charted = _charts(group.gpus, view, width, room - len(shown))
+    charted = charts(group.gpus, view, width, room - len(shown))
     if charted:
         state = "   being read" if view.history is None else ""
         rows.append(
@@ -172,7 +173,7 @@ def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list
 
 def _gpu_row(gpu: Gpu, columns: Sequence[GpuColumn], width: int) -> Row:
     read, old, alarm = gpu.read, gpu.state in ABSENT, gpu.state == "busy_not_working"
-    sm = "dim" if read.sm_active_pct is None else "strong" if alarm else "value.sm"
+    sm = sm_style(read.sm_active_pct, gpu.state, alarm=alarm)
     styles = {
         "util_pct": "strong",
         "sm_active_pct": sm,

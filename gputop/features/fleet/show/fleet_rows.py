@@ -99,10 +99,27 @@ def _shown(column: FleetColumn, group: GpuGroup, view: FleetView, size: int) -> 
     if column.key == "power":
         return f"{value / 1000:{size}.1f}", "text"
     # As on the node's screen, no figure of a GPU under a red verdict is green.
-    style = "value.sm" if column.key == "sm" and group.verdict.level != "red" else "strong"
+    style = "strong"
+    if column.key == "sm":
+        style = sm_style(value, group.verdict.state, alarm=group.verdict.level == "red")
     if column.key == "gap":
         style = gap_style(value, alarm=group.verdict.state == "busy_not_working")
     return number(value, size), style
+
+
+UNUSED_STATES: tuple[FleetState, ...] = ("idle", "idle_allocated", "allocated_unused")
+LEAST_WORK_PCT = 0.5
+"""SM activity below it is shown as 0."""
+
+
+def sm_style(sm_pct: float | None, state: FleetState, *, alarm: bool) -> str:
+    """The style of SM activity: green where the chip works, so not for an idle one."""
+    if sm_pct is None:
+        return "dim"
+    if alarm:
+        return "strong"
+    is_idle = state in UNUSED_STATES or sm_pct < LEAST_WORK_PCT
+    return "dim" if is_idle else "value.sm"
 
 
 def _owner(group: GpuGroup, view: FleetView, size: int, of: str) -> Span:

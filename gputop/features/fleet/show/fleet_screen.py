@@ -12,10 +12,11 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_reading import SIMULATED
+from gputop.features.fleet.fleet_reading import SIMULATED, FleetState
 from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.judge.gpu_state import ABSENT, UNUSED, WORDS
-from gputop.features.fleet.show import fleet_host, fleet_lists, fleet_rows
+from gputop.features.fleet.show import first_page, fleet_host, fleet_lists, fleet_rows
+from gputop.features.fleet.show.fleet_totals import FleetTotals, totals
 from gputop.features.fleet.show.fleet_view import (
     FLEET_KEYS,
     GROUPED,
@@ -53,13 +54,19 @@ WHOLE_HOUR_S = 3400.0
 
 
 class HeaderPart(NamedTuple):
-    """A part of the two top rows; rank 0 is always shown."""
+    """A part of the two top rows; rank 0 is always shown.
+
+    ``gpus`` is how many GPUs it counts, so that the counts of a row can add up to all of them.
+    """
 
     text: str
     style: str
     rank: int
     short: str = ""
     """The text where those that are always shown have no room otherwise."""
+    gpus: int = 0
+    tail: str = ""
+    """Words after the text where there is room."""
 
 
 def _width(parts: Sequence[HeaderPart], gap: int) -> int:
@@ -73,6 +80,24 @@ def _fitted(parts: Sequence[HeaderPart], room: int, gap: int) -> list[HeaderPart
         if not part.rank or _width([*kept, part], gap) <= room:
             kept.append(part)
     return [part for part in parts if part in kept]
+
+
+def _fitted_to_sum(parts: Sequence[HeaderPart], room: int, gap: int) -> list[HeaderPart]:
+    """Keep parts that fit; GPUs of the others are counted together."""
+    kept = _fitted(parts, room, gap)
+    counted = sum(part.gpus for part in parts)
+    hidden = counted - sum(part.gpus for part in kept)
+    if not hidden:
+        return kept
+    for words in (" others", ""):
+        longest = f"+{counted:,}{words}"
+        kept = _fitted(parts, room - len(longest) - gap, gap)
+        hidden = counted - sum(part.gpus for part in kept)
+        last = max((place for place, part in enumerate(kept) if part.gpus), default=-1)
+        kept.insert(last + 1, HeaderPart(f"+{hidden:,}{words}", "dim", 0, "", hidden))
+        if _width(kept, gap) <= room:
+            return kept
+    return _fitted(parts, room, gap)
 
 
 def _title_row(frame: FleetFrame, view: FleetView, width: int) -> Row:
@@ -127,24 +152,30 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     line = Line().add(" ")
     if view.message:
         return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
-    parts = _counts(frame)
-    power, known, gpus = frame.power
-    if power:
-        text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
-        parts.append(HeaderPart(text + f" of {known:,} GPUs" * (known < gpus), "text", 6))
-    long, short, style = _hour(frame, view)
-    parts.append(HeaderPart(short, style, 3))
+    sums = totals(frame, view)
+    parts = _counts(sums)
+    if sums.power_w:
+        power_kw = sums.power_w / 1000
+        text = f"{power_kw:,.0f} kW" if power_kw >= 10.0 else f"{power_kw:.1f} kW"
+        if sums.power_gpus < sums.present:
+            text += f" of {sums.power_gpus:,} GPUs"
+        parts.append(HeaderPart(text, "text", 6))
+    long, short, style = _hour(frame, sums, view)
+    parts.append(HeaderPart(short, style, 1))
     if _width([part for part in parts if not part.rank], 3) + 1 > width:
         parts = [part._replace(text=part.short or part.text) for part in parts]
-    parts = _fitted(parts, width - 1, 3)
+    parts = _fitted_to_sum(parts, width - 1, 3)
+    tailed = [part._replace(text=part.text + part.tail) for part in parts]
+    if _width(tailed, 3) < width:
+        parts = tailed
     if parts and parts[-1].text == short and _width(parts, 3) + 1 + len(long) - len(short) <= width:
-        parts[-1] = HeaderPart(long, style, 3)
+        parts[-1] = HeaderPart(long, style, 1)
     for part in parts:
         line.add("   " if line.width > 1 else "").add(part.text, part.style)
     return line.row(width)
 
 
-def _counts(frame: FleetFrame) -> list[HeaderPart]:
+def _counts(sums: FleetTotals) -> list[HeaderPart]:
     """GPUs by state.
 
     Lost GPUs and hosts without values stand before the idle ones, and are never left out.
@@ -152,38 +183,43 @@ def _counts(frame: FleetFrame) -> list[HeaderPart]:
     parts: list[HeaderPart] = []
     for state, word, level, rank in COUNTED:
         if state == "idle":
-            parts += (
-                [HeaderPart(f"× {lost:,} lost", "level.red", 0)]
-                if (lost := frame.counts.get("lost", 0))
-                else []
-            )
-            kinds = [down.kind for down in frame.read.down.values()]
-            for kind, style in (("late", "level.red"), ("down", "level.yellow")):
-                if n := kinds.count(kind):  # type: ignore[arg-type]
-                    parts.append(
-                        HeaderPart(f"× {count(n, 'host')} {kind}", style, 0, f"× {n:,} {kind}")
-                    )
-            if gone := len(frame.read.gone):
-                parts.append(HeaderPart(f"{count(gone, 'host')} gone", "dim", 2))
-        if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
+            parts += _absent(sums)
+        if n := sums.counts.get(state, 0):  # type: ignore[call-overload]
             mark = f"{level_glyph(level)} {n:,}"
             short = f"{mark} {SHORT[state]}" if state in SHORT else ""
-            parts.append(HeaderPart(f"{mark} {word}", f"level.{level}", rank, short))
+            parts.append(HeaderPart(f"{mark} {word}", f"level.{level}", rank, short, n))
     return parts
 
 
-def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
+def _absent(sums: FleetTotals) -> list[HeaderPart]:
+    """Lost GPUs, and hosts without values with their GPUs."""
+    parts: list[HeaderPart] = []
+    if lost := sums.counts.get("lost", 0):
+        parts.append(HeaderPart(f"× {lost:,} lost", "level.red", 0, "", lost))
+    kinds: tuple[tuple[FleetState, str], ...] = (("late", "level.red"), ("down", "level.yellow"))
+    for kind, style in kinds:
+        hosts, gpus = sums.absent_hosts.get(kind, 0), sums.counts.get(kind, 0)
+        if hosts:
+            text = f"× {count(hosts, 'host')} {kind}"
+            tail = f" ({count(gpus, 'GPU')})" if gpus else ""
+            parts.append(HeaderPart(text, style, 0, f"× {hosts:,} {kind}", gpus, tail))
+    if sums.gone_hosts:
+        parts.append(HeaderPart(f"{count(sums.gone_hosts, 'host')} gone", "dim", 2))
+    return parts
+
+
+def _hour(frame: FleetFrame, sums: FleetTotals, view: FleetView) -> tuple[str, str, str]:
     """Words for the last hour, long and short, and their style."""
-    lost, hour = frame.not_work_gpu_h, frame.read.hour
-    if lost is None:
+    hour = frame.read.hour
+    if sums.waste_gpu_h is None:
         return (
             ("last hour: not known", "last hour: n/a", "dim")
             if hour.note
             else ("last hour: being read", "last hour: …", "dim")
         )
-    idle = frame.idle_gpu_h
+    idle, lost = sums.idle_gpu_h, sums.waste_gpu_h + sums.idle_gpu_h
     span = "last hour" if hour.span_s > WHOLE_HOUR_S else f"last {duration(hour.span_s)}"
-    jobs = f"{lost - idle:,.0f}"
+    jobs = f"{sums.waste_gpu_h:,.0f}"
     long, short = (
         f"{span}: {jobs} GPU-h wasted by jobs, {idle:,.0f} idle",
         f"{jobs} + {idle:,.0f} idle GPU-h, {span}",
@@ -297,13 +333,17 @@ def _listed(
     right = fleet_lists.cost(frame, view, width) if view.panel == "waste" else ""
     head, target = fleet_lists.panel_head(view, width) if listed else None, None
     if is_grouped:
+        title += f" of {_all_rows(frame, view):,}" if view.filter else ""
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}" if view.filter else ""
         right = "worst state first, then waste" if view.sort == "worst" else f"by {view.sort}"
         right += ", reversed" * view.inverted
         line = fleet_rows.head(view, width, TITLES[view.panel][:-1].upper())
         head, target = line.row(width), line.target("head")
     rows = [fleet_host.rule(title, right, width), *([] if head is None else [head])]
-    page = max(1, room - len(rows))
+    below = first_page.lower_half(frame, view, width, room, listed[at] if listed else None)
+    page = max(1, room - len(rows) - len(below))
+    is_cut = bool(below) and len(listed) > page
+    page -= is_cut
     first = max(0, min(view.first, len(listed) - page))
     part = listed[first : first + page]
     shown = [
@@ -316,7 +356,17 @@ def _listed(
         *([] if head is None else [target]),
         *(Target("row", entry.key) for entry in part),
     ]
-    return [*rows, *shown], targets, page
+    rows += shown
+    if is_cut:
+        hidden = (*listed[:first], *listed[first + page :])
+        rows.append(first_page.more_hosts(hidden, width))
+    return [*rows, *below], targets, page
+
+
+def _all_rows(frame: FleetFrame, view: FleetView) -> int:
+    """How many hosts, jobs or users there are without the filter."""
+    by = GROUPED.get(view.panel)
+    return len(frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts)
 
 
 def _entry_row(
