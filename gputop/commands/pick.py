@@ -16,6 +16,7 @@ from gputop.model.derived import (
     THERMAL,
     WORDS,
 )
+from gputop.model.foreign_values import quoted, whole_number
 from gputop.model.quantity import count, memory
 from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
@@ -37,6 +38,7 @@ WORKS_SM_PCT = 5.0
 SLOWED = HARDWARE_SLOWDOWN | POWER_BRAKE | THERMAL
 """Reasons of a low clock that an idle GPU does not have either while it is well."""
 NOT_ENOUGH = 1
+MOST_GPUS = 1024
 
 
 class Choice(Struct, frozen=True):
@@ -219,6 +221,7 @@ def _util_doubt(samples: Sequence[GpuSample]) -> str | None:
 def _count(text: str | None) -> int:
     if text is None:
         return 1
-    if not text.isdecimal() or not 1 <= int(text) <= 1024:
-        raise UsageError(f"--count must be a number of GPUs from 1 on, not {text!r}")
-    return int(text)
+    number = whole_number(text, 1, MOST_GPUS)
+    if number is None:
+        raise UsageError(f"--count must be a number of GPUs from 1 on, not {quoted(text)}")
+    return number

@@ -62,6 +62,8 @@ def slow(*values: object) -> Any:
         (("replay", "/nonexistent/file", "--at", "-10m"), "No such file"), (("once", "-i", "-1"), "from 0.25"),
         (("once", "--interval", "0.1"), "at least|from 0.25"), (("once", "--interval", "nan"), "must be a number"),
         (("once", "--json", "--csv"), "--csv: not allowed with argument --json"),
+        (("trace", "f", "--ranks", "9" * 5000), "--ranks must be numbers"),
+        (("once", "-u", "9" * 5000), "a filter has at most"), (("loader", "m:f", "--workers", "9" * 5000), "--workers"),
         (("once", "--theme", "pink"), "choose one of"),
         (("once", "--config", "/nonexistent/gputop.toml"), "no configuration file"),
         (("run", "--report", "/nonexistent/job.md", "--", "true"), "--report: no directory /nonexistent"),

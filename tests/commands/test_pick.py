@@ -162,7 +162,9 @@ def test_two_readings_decide_and_faults_are_told_on_stderr(
     assert "2 idle GPUs of the 3 asked for" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("-n", "0"), ("-n", "x"), ("--free", "much"), ("--redact",)])
+@pytest.mark.parametrize(
+    "words", [("-n", "0"), ("-n", "x"), ("-n", "9" * 5000), ("--free", "much"), ("--redact",)]
+)
 def test_wrong_words_are_refused_in_a_line(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,7 +141,8 @@ def choice_of(steps: str | None, name: str | None) -> StepChoice:
 def _ranks(text: str | None) -> list[int] | None:
     if text is None:
         return None
-    if not re.fullmatch(r"\d+(,\d+)*", text):
+    # No rank has more digits, and Python reads no number of thousands.
+    if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", text):
         raise UsageError(f"--ranks must be numbers with commas, as in --ranks 0,3, not {text!r}")
     return [int(part) for part in text.split(",")]
 
