@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from gputop.commands.demo_node import scenario_arguments, simulated_past, wants_demo
+from gputop.commands.picture_file import CARD_SUFFIXES, card_picture, refuse_early
 from gputop.commands.shared_options import (
     deliver,
     form_of,
@@ -23,12 +25,20 @@ from gputop.report.job_report import report_recording, report_snapshots
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", help="a recording, a folder with one, or demo")
     scenario_arguments(command)
-    forms(command, "Markdown", "a page for a browser, with charts")
+    forms(
+        command,
+        "Markdown",
+        "a page for a browser, with charts",
+        file_text="write there; .json, .md and .html choose the form, .svg and .png make a card: one picture to show",
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     price, recording_filter = settings.price or None, recording_filter_of(args, settings)
-    form, demo = form_of(args), wants_demo(args)
+    form, demo = form_of(args, CARD_SUFFIXES), wants_demo(args)
+    is_card = f".{form}" in CARD_SUFFIXES
+    if is_card:
+        refuse_early(Path(args.output))
     if not demo and os.path.isdir(args.file) and (recordings := len(runs_in(args.file))) > 1:
         raise UsageError(
             f"{args.file}: {recordings} recordings: name one file, or compare two of them: gputop compare A B"
@@ -42,18 +52,20 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             if demo
             else pictured_recording(args.file, price=price, recording_filter=recording_filter)
         )
-        text = report_html(pictured_report)
+        content: str | bytes = report_html(pictured_report)
     else:
         report = (
             report_snapshots(simulated_past(args, settings), price=price)
             if demo
             else report_recording(args.file, price=price, recording_filter=recording_filter)
         )
-        if form == "json":
-            text = report_json(report)
+        if is_card:
+            content = card_picture(report, f".{form}", settings)
+        elif form == "json":
+            content = report_json(report)
         elif form == "md":
-            text = report_markdown(report)
+            content = report_markdown(report)
         else:
-            text = report_text(report, is_ascii=prints_ascii(settings, args.output))
-    deliver(text, args.output)
+            content = report_text(report, is_ascii=prints_ascii(settings, args.output))
+    deliver(content, args.output)
     return 0

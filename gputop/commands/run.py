@@ -10,12 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+from gputop.commands.picture_file import CARD_SUFFIXES, card_picture, refuse_early
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher, serving
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.report_text import report_as, report_text
+from gputop.report.job_report import JobReport
 from gputop.session.job import run_job
 from gputop.sources.local import open_local, with_servers_of
 from gputop.sources.marked import Marked
@@ -29,6 +31,11 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="keep the recording")
     command.add_argument(
         "--report", metavar="FILE", help="write the report to FILE.md, .json or .txt as well"
+    )
+    command.add_argument(
+        "--card",
+        metavar="FILE",
+        help="draw the report's card, one picture to show: FILE.png or .svg",
     )
     serving(command)
     command.add_argument(
@@ -44,6 +51,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--report must name a .md, .json or .txt file, not {args.report!r}")
     if args.report is not None and not Path(args.report).parent.is_dir():
         raise UsageError(f"--report: no directory {Path(args.report).parent}")
+    if args.card is not None:
+        _refuse_card(Path(args.card))
     alerts = run_watcher(args, settings)
     source, redactor = with_servers_of(open_local(settings), settings), redactor_of(settings)
     result = run_job(
@@ -57,9 +66,32 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     )
     sys.stderr.write(report_text(result.report))
     if args.report is not None:
-        try:
-            write_private(args.report, report_as(result.report, args.report))
-        except OSError as error:
-            # The exit code is the job's all the same.
-            say(f"cannot write {args.report}: {error.strerror}")
+        _write(args.report, report_as(result.report, args.report))
+    if args.card is not None:
+        _write_card(args.card, result.report, settings)
     return result.exit_code
+
+
+def _refuse_card(path: Path) -> None:
+    """Raise UsageError for a card that cannot be drawn or written, before the job starts."""
+    if path.suffix.lower() not in CARD_SUFFIXES:
+        raise UsageError(f"--card must name a .png or .svg file, not {str(path)!r}")
+    refuse_early(path)
+
+
+def _write_card(path: str, report: JobReport, settings: Settings) -> None:
+    """Write the card; a failure is told and leaves the exit code to the job."""
+    try:
+        picture = card_picture(report, Path(path).suffix, settings)
+    except UsageError as error:
+        say(str(error))
+        return
+    _write(path, picture)
+
+
+def _write(path: str, content: str | bytes) -> None:
+    """Write a file of the report; a failure leaves the exit code to the job."""
+    try:
+        write_private(path, content)
+    except OSError as error:
+        say(f"cannot write {path}: {error.strerror}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputop.commands.demo_node import DEMO, PAST_S
+from gputop.commands.picture_file import refuse_early
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import (
     deliver,
@@ -22,7 +23,7 @@ from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.output.picture import svg
-from gputop.output.png import PngError, png, png_font
+from gputop.output.png import PngError, png
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}"
         )
     width, height = _size(args.size)
-    _refuse_early(path)
+    refuse_early(path)
     demo = args.source == DEMO
     if demo and args.at is not None:
         raise UsageError(
@@ -89,20 +90,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     rows = main_screen(frame, view, width, height).rows
     _write(path, rows, settings, f"gputop on {frame.snapshot.machine.hostname}")
     return 0
-
-
-def _refuse_early(path: Path) -> None:
-    """Raise UsageError for a picture that cannot be written.
-
-    Making it takes seconds.
-    """
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: no directory {path.parent}")
-    if path.suffix == ".png":
-        try:
-            png_font()
-        except PngError as error:
-            raise UsageError(str(error)) from error
 
 
 def _write(path: Path, rows: list[Row], settings: Settings, title: str) -> None:

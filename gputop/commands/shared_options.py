@@ -264,20 +264,24 @@ def filtered(frame: Frame, expression: Expression) -> Frame:
     return replace(frame, snapshot=replace(frame.snapshot, processes=processes))
 
 
-def forms(command: argparse.ArgumentParser, markdown: str, page: str) -> None:
+FILE_TEXT = "write there; .json, .md and .html choose the form"
+
+
+def forms(
+    command: argparse.ArgumentParser, markdown: str, page: str, file_text: str = FILE_TEXT
+) -> None:
     """Add the options for a report's form and file."""
     forms = command.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="one JSON object")
     forms.add_argument("--markdown", action="store_true", help=markdown)
     forms.add_argument("--html", action="store_true", help=page)
-    text = "write there; .json, .md and .html choose the form"
-    command.add_argument("-o", "--output", metavar="FILE", help=text)
+    command.add_argument("-o", "--output", metavar="FILE", help=file_text)
 
 
-def form_of(args: argparse.Namespace) -> str:
+def form_of(args: argparse.Namespace, pictures: Sequence[str] = ()) -> str:
     """Return ``json``, ``md``, ``html`` or ``text``, by option or suffix.
 
-    Raises UsageError for the suffix of another form.
+    Suffixes of ``pictures`` are forms, too. Raises UsageError for the suffix of another form.
     """
     forms = {"json": args.json, "html": args.html}
     if hasattr(args, "markdown"):
@@ -286,10 +290,10 @@ def form_of(args: argparse.Namespace) -> str:
         if is_asked:
             return form
     suffix = os.path.splitext(args.output or "")[1].lstrip(".").lower()
-    if suffix in forms:
+    if suffix in forms or f".{suffix}" in pictures:
         return suffix
     if suffix not in ("", "txt", "text", "log"):
-        suffixes = ", ".join(f".{form}" for form in (*forms, "txt"))
+        suffixes = ", ".join((*(f".{form}" for form in forms), ".txt", *pictures))
         raise UsageError(f"cannot make a .{suffix}: name one of {suffixes}")
     return "text"
 

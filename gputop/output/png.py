@@ -27,8 +27,8 @@ class PngError(Exception):
     """No PNG can be made: one line with reason and fix."""
 
 
-def png(svg: str) -> bytes:
-    """The picture as PNG, two pixels a unit.
+def png(svg: str, zoom: int = 2) -> bytes:
+    """The picture as PNG, ``zoom`` pixels a unit.
 
     Raises PngError when the library or a font is missing.
     """
@@ -40,7 +40,7 @@ def png(svg: str) -> bytes:
         font_files=files,
         skip_system_fonts=True,
         monospace_family=family,
-        zoom=2,
+        zoom=zoom,
     )
     return bytes(data)
 
