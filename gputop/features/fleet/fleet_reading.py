@@ -1,6 +1,7 @@
 """A fleet's numbers at one moment, whatever their source.
 
-Nothing is judged here. A value that is not measured is None.
+Nothing is judged here. A value that is not measured is None. From the outside in: the reading, the names of jobs in it,
+its GPUs, absent hosts, the last hour, alerts, shares; and who gives it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import State
@@ -28,6 +29,34 @@ History = Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]]
 """GPU → utilisation and SM activity in percent by minute of an hour, the oldest first; None where not measured."""
 SIMULATED = "simulated"
 """The source of a reading that came from no engine."""
+
+
+class FleetReading(Struct, frozen=True):
+    """A fleet at Unix time ``t``.
+
+    ``down`` holds hosts without current values; their GPUs carry the last ones. GPUs of hosts that are ``gone`` are in
+    no other list. With ``shares`` the fleet is read from them, ``gpus`` are on some hosts alone, and ``missing`` counts
+    GPUs of the last day by host. ``age_s`` is the age of the newest value.
+    """
+
+    t: float
+    source: str
+    gpus: Sequence[GpuReading]
+    down: Mapping[str, Down] = {}
+    names: tuple[str, ...] = ()
+    age_s: float | None = None
+    hour: LastHour = field(default_factory=lambda: LastHour())
+    alerts: Sequence[FiringAlert] = ()
+    problems: tuple[str, ...] = ()
+    gone: Mapping[str, RemovedHost] = {}
+    shares: Sequence[HostShare] = ()
+    missing: Mapping[str, int] = {}
+    opens: Mapping[str, Sequence[str]] = {}
+    """Hosts that are reached by ssh, with the command that opens their own screen."""
+    own_names: Mapping[str, str] = {}
+    """What hosts call themselves that are known by another name."""
+    repeated: Mapping[str, str] = {}
+    """Hosts whose GPUs all count under another host."""
 
 
 NUMBER = "job"
@@ -235,34 +264,6 @@ class HostShare(Struct, frozen=True):
     def gpus(self) -> int:
         """How many GPUs these are."""
         return sum(self.states.values())
-
-
-class FleetReading(Struct, frozen=True):
-    """A fleet at Unix time ``t``.
-
-    ``down`` holds hosts without current values; their GPUs carry the last ones. GPUs of hosts that are ``gone`` are in
-    no other list. With ``shares`` the fleet is read from them, ``gpus`` are on some hosts alone, and ``missing`` counts
-    GPUs of the last day by host. ``age_s`` is the age of the newest value.
-    """
-
-    t: float
-    source: str
-    gpus: Sequence[GpuReading]
-    down: Mapping[str, Down] = {}
-    names: tuple[str, ...] = ()
-    age_s: float | None = None
-    hour: LastHour = LastHour()
-    alerts: Sequence[FiringAlert] = ()
-    problems: tuple[str, ...] = ()
-    gone: Mapping[str, RemovedHost] = {}
-    shares: Sequence[HostShare] = ()
-    missing: Mapping[str, int] = {}
-    opens: Mapping[str, Sequence[str]] = {}
-    """Hosts that are reached by ssh, with the command that opens their own screen."""
-    own_names: Mapping[str, str] = {}
-    """What hosts call themselves that are known by another name."""
-    repeated: Mapping[str, str] = {}
-    """Hosts whose GPUs all count under another host."""
 
 
 def with_hour(read: FleetReading, hour: LastHour | None) -> FleetReading:

@@ -70,6 +70,7 @@ def asked_fleet(
         return redacted(DirectFleet(hosts, options, source=name), settings)
     from gputop.features.fleet.read.engine import Client
     from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+    from gputop.features.fleet.read.sized_fleet import SizedFleet
 
     cluster = texts if named is not None else None
     address = address_of(
@@ -78,8 +79,11 @@ def asked_fleet(
     select = ",".join(
         filter(None, (checked_select(args.select), checked_select(texts.get("select"))))
     )
-    fleet = PrometheusFleet(
-        Client(address), name or address.url, select, time.time, most_gpus=most_gpus
+    client, source = Client(address), name or address.url
+    fleet: FleetSource = (
+        PrometheusFleet(client, source, select, time.time)
+        if most_gpus is None
+        else SizedFleet(client, source, select, time.time, most_gpus=most_gpus)
     )
     return redacted(fleet, settings)
 

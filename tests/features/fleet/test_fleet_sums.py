@@ -43,6 +43,7 @@ from gputop.features.fleet.read.recorded_hosts import (
     shares_of,
 )
 from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.read.sized_fleet import SizedFleet
 from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.show.fleet_screen import fleet_screen
 from gputop.features.fleet.show.fleet_view import FleetView, drawn_hosts, parse, passes
@@ -57,10 +58,15 @@ on_engine = pytest.mark.skipif(bool(missing("victoria-metrics")), reason="no vic
 JOB_1, JOB_2 = JobName("slurm", "1"), JobName("job", "2")
 
 
-def fleet_at(url: str, most_gpus: int | None = None) -> PrometheusFleet:
-    return PrometheusFleet(
-        Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=most_gpus
-    )
+def fleet_at(url: str, most_gpus: int | None = None) -> PrometheusFleet | SizedFleet:
+    return fleet_of(Client(address_of(url, {})), url, most_gpus)
+
+
+def fleet_of(client: Any, source: str, most_gpus: int | None) -> PrometheusFleet | SizedFleet:
+    """A fleet that is read GPU by GPU, or by sums where it has more GPUs than that."""
+    if most_gpus is None:
+        return PrometheusFleet(client, source, "", lambda: STARTED)
+    return SizedFleet(client, source, "", lambda: STARTED, most_gpus=most_gpus)
 
 
 def of_job(host: str, gpus: int, sm: float = 60.0, job: JobName = JOB_1) -> list[GpuReading]:
@@ -320,7 +326,7 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
         evaluate(url, STARTED)
         client: Any = Client(address_of(url, {}))
         failing = failing_at_times(client)
-        fleet = PrometheusFleet(client, url, "", lambda: STARTED, most_gpus=10)
+        fleet = SizedFleet(client, url, "", lambda: STARTED, most_gpus=10)
         true = fleet_frame(fleet.ask(STARTED)).counts
         assert true["lost"] == 1 and true["late"] == 8
         # Each is in one question alone.
@@ -330,7 +336,7 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
         for text in labels:
             failing[0] = text
             assert [fleet_frame(fleet.ask(STARTED)).counts for _ in range(2)] == [true] * 2, text
-            anew = PrometheusFleet(client, url, "", lambda: STARTED, most_gpus=10)
+            anew = SizedFleet(client, url, "", lambda: STARTED, most_gpus=10)
             found = fleet_frame(anew.ask(STARTED))
             # Before it was ever answered a host that is down is not known to be.
             assert found.counts["lost"] <= 1 and found.counts["working"] >= true["working"], text
@@ -431,7 +437,7 @@ def _answering(value: str | None) -> Any:
 @pytest.mark.parametrize("most_gpus", [None, -1, 0])
 @pytest.mark.parametrize("value", ["0", "-0", "NaN", "-1", "1e308"])
 def test_no_count_of_an_engine_ends_an_output(value: str, most_gpus: int | None) -> None:
-    fleet = PrometheusFleet(_answering(value), "x", "", lambda: STARTED, most_gpus=most_gpus)
+    fleet = fleet_of(_answering(value), "x", most_gpus)
     for _ in range(3):
         frame = frame_once(fleet, None)
         assert fleet_json(frame) and fleet_csv(frame) is not None

@@ -1,4 +1,4 @@
-"""A fleet read from its Prometheus: the order of a refresh.
+"""A fleet read from its Prometheus GPU by GPU: the order of a refresh.
 
 ``ask`` takes a moment, None for the engine's present, and returns a ``FleetReading``. Names are discovered every 40th
 refresh, GPUs every 4th, values each time or every second time, so a value is at most two refreshes old and a new job
@@ -9,9 +9,7 @@ harm; going back in time asks everything at that time. At most ten queries per r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec.structs import replace
 
@@ -19,10 +17,8 @@ from gputop.features.fleet.exporter_names import DETAIL_KEYS
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
     MINUTES,
-    FleetError,
     FleetReading,
     FleetSource,
-    GpuReading,
     History,
     LastHour,
     with_hour,
@@ -35,26 +31,23 @@ from gputop.features.fleet.read.decode_values import in_units
 from gputop.features.fleet.read.engine import Client, Engine, PromQuery, number, values
 from gputop.features.fleet.read.gpu_inventory import FleetInventory
 from gputop.features.fleet.read.last_hour import HourReader
-from gputop.features.fleet.read.recorded_hosts import NamesAmongGpus, RecordedHosts
+from gputop.features.fleet.read.recorded_hosts import NamesAmongGpus
 
-IDENTITIES_EVERY, DISCOVERY_EVERY, SIZE_EVERY = 4, 40, 40
-"""Refreshes between two looks for new GPUs and jobs, for new metric names, and at how large the fleet is."""
+IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
+"""Refreshes between two looks for new GPUs and jobs, and for new metric names."""
 FORGETS_EVERY = 8
 """Refreshes after which labels of vanished series are forgotten."""
 LEAST_INTERVAL_S, AT_ONCE_S = 10.0, 0.1
 MOST_SKEW_S = 60.0
-MOST_LOOKED_AT = 64
-"""Hosts of a large fleet whose GPUs are asked for at once."""
-LONGEST_MATCHER = 600
-"""Characters of addresses in a selector: VictoriaMetrics takes 16 kB a query, and one has up to 18 selectors."""
+
+
+def within(instances: Collection[str], select: str) -> str:
+    """Matchers that narrow a selection to scraped addresses."""
+    return ",".join(filter(None, (any_of("instance", sorted(instances)), select)))
 
 
 class PrometheusFleet(FleetSource):
-    """One engine. Not for several threads at once; every method blocks.
-
-    Each GPU is asked for. Of more than ``most_gpus`` that the rules record, hosts and jobs are read from the records,
-    and GPUs on the hosts in sight, each part of them by a reader of its own.
-    """
+    """Asks one engine for each GPU. Not for several threads at once; every method blocks."""
 
     def __init__(
         self,
@@ -63,43 +56,34 @@ class PrometheusFleet(FleetSource):
         select: str,
         clock: Callable[[], float],
         *,
-        most_gpus: int | None = None,
         hosts: Mapping[Place, str] | None = None,
     ) -> None:
         """``clock`` is Unix time, compared with the engine's.
 
-        Without ``most_gpus`` every GPU is asked for. With ``hosts`` this is a part of a large fleet: removed GPUs are
-        unknown.
+        With ``hosts`` this is a part of a large fleet: removed GPUs are unknown.
         """
         self.source = source
-        self._most_gpus, self._keeps_past, self._clock = most_gpus, hosts is None, clock
+        self._keeps_past, self._clock = hosts is None, clock
         self._engine = Engine(client, select)
         self._inventory = FleetInventory(self._engine, hosts)
         self._present = FleetReader(self._engine, self._inventory)
-        self._records = RecordedHosts(self._engine)
         self._hour = HourReader(self._engine)
         self._refreshes = 0
         self._looks_back_at = 1
         """The refresh that asks for what is not there any more: the first picture does not wait for that."""
         self._past: float | None = None
-        self._is_large = False
-        self._parts: dict[tuple[Place, ...], PrometheusFleet] = {}
-        self._part_of: dict[str, PrometheusFleet] = {}
-        self._gpus: Sequence[GpuReading] = ()
 
     @property
     def interval_s(self) -> float:  # type: ignore[override]
         """Seconds between refreshes: a scrape, or none after the first."""
-        return (
-            AT_ONCE_S
-            if self._is_looking_back
-            else max(LEAST_INTERVAL_S, self._inventory.schema.scrape_s)
-        )
+        if self._is_looking_back:
+            return AT_ONCE_S
+        return max(LEAST_INTERVAL_S, self._inventory.schema.scrape_s)
 
     @property
     def _is_looking_back(self) -> bool:
         """Whether removed GPUs have still to be looked for."""
-        return self._keeps_past and not self._is_large and self._refreshes <= self._looks_back_at
+        return self._keeps_past and self._refreshes <= self._looks_back_at
 
     def settle(self) -> None:
         """Leave nothing for a second refresh."""
@@ -112,32 +96,24 @@ class PrometheusFleet(FleetSource):
         self._engine.client.begin()
         if at != self._past:
             self._past, self._refreshes = at, 0
-            self._present, self._records = (
-                FleetReader(self._engine, self._inventory),
-                RecordedHosts(self._engine),
-            )
-            self._parts, self._part_of, self._gpus = {}, {}, ()
-        if self._most_gpus is not None and self._refreshes % SIZE_EVERY == 0:
-            with suppress(FleetError):
-                self._is_large = self._records.size(at) > self._most_gpus
-        reading = self._records.ask(at, self.source, self._clock()) if self._is_large else None
-        # Without shares the rules are not evaluated any more.
-        self._is_large = reading is not None and bool(reading.shares)
-        reading = (
-            replace(reading, gpus=self._gpus) if reading and self._is_large else self._every_gpu(at)
-        )
+            self._present = FleetReader(self._engine, self._inventory)
+        problems = self._known_gpus(at)
+        reading, t = self._present.ask(at, self.source, self._clock())
         self._refreshes += 1
-        return with_hour(reading, self._hour.known(reading.t))
+        ahead_s = 0.0 if t is None else t - self._clock()
+        if at is None and abs(ahead_s) > MOST_SKEW_S:
+            side = "ahead of" if ahead_s > 0 else "behind"
+            problems.append(f"the engine's clock is {abs(ahead_s):.0f} s {side} this machine's")
+        told = dict.fromkeys((*reading.problems, *problems, *self._inventory.notes()))
+        return with_hour(replace(reading, problems=tuple(told)), self._hour.known(reading.t))
 
-    def _every_gpu(self, at: float | None) -> FleetReading:
+    def _known_gpus(self, at: float | None) -> list[str]:
+        """Bring the inventory up to date; return lines for people."""
         inventory, problems = self._inventory, []
         if not inventory.schema.names or self._refreshes % DISCOVERY_EVERY == 0:
             inventory.discover(at)
-        if (
-            not inventory.identities
-            or self._refreshes % IDENTITIES_EVERY == 0
-            or self._is_looking_back
-        ):
+        is_due = not inventory.identities or self._refreshes % IDENTITIES_EVERY == 0
+        if is_due or self._is_looking_back:
             looks_back = self._keeps_past and self._refreshes == self._looks_back_at
             problems += inventory.identify(at, self._clock(), looks_back=looks_back)
             if self._is_looking_back and not looks_back:
@@ -145,76 +121,30 @@ class PrometheusFleet(FleetSource):
         if self._refreshes % FORGETS_EVERY == 0:
             inventory.turn()
             self._present.turn()
-        reading, t = self._present.ask(at, self.source, self._clock())
-        ahead = 0.0 if t is None else t - self._clock()
-        if at is None and abs(ahead) > MOST_SKEW_S:
-            side = "ahead of" if ahead > 0 else "behind"
-            problems.append(f"the engine's clock is {abs(ahead):.0f} s {side} this machine's")
-        if self._most_gpus is not None and (n := len(reading.gpus)) > self._most_gpus:
-            problems.append(
-                f"{n:,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read"
-            )
-        return replace(
-            reading,
-            problems=tuple(dict.fromkeys((*reading.problems, *problems, *inventory.notes()))),
-        )
+        return problems
 
     def hour(self, t: float) -> LastHour | None:
         """The GPU time without work in the hour before ``t``; None if unanswered."""
         known = self._inventory.identities.values()
         among = NamesAmongGpus(known, several=bool(self._inventory.schema.cluster))
-        return self._hour.read(t, self._records.names if self._is_large else among, self._inventory)
+        return self._hour.read(t, among, self._inventory)
 
-    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
-        """GPUs of these hosts, and of hosts whose job has a straggler.
-
-        None if ``ask`` gives every GPU. Raises FleetError.
-        """
-        if not self._is_large:
-            return None
-        wanted_hosts = dict.fromkeys((*hosts, *self._records.of_straggling_jobs()))
-        before, self._parts, self._part_of = self._parts, {}, {}
-        gpus: list[GpuReading] = []
-        for part in _parts(self._records.addresses, wanted_hosts):
-            addressed = tuple(sorted(part))
-            fleet = self._parts[addressed] = before.get(addressed) or self._narrowed(part)
-            self._part_of.update(dict.fromkeys(part.values(), fleet))
-            gpus += fleet.ask(at).gpus
-        self._gpus = gpus
-        return gpus
-
-    def _narrowed(self, hosts: Mapping[Place, str]) -> PrometheusFleet:
-        """A fleet of these hosts alone, asked GPU by GPU."""
-        select = self._within({address for _, address in hosts})
-        return PrometheusFleet(self._engine.client, self.source, select, self._clock, hosts=hosts)
-
-    def _within(self, instances: Collection[str]) -> str:
-        return ",".join(filter(None, (any_of("instance", sorted(instances)), self._engine.select)))
-
-    def _asked_for(self, host: str) -> tuple[FleetInventory, queries.FleetSchema] | None:
-        """The inventory that knows a host's GPUs, and a schema narrowed to it.
-
-        In a large fleet the inventory is a part's. None for an unknown host.
-        """
-        if self._is_large and host not in self._part_of:
-            for hosts in _parts(self._records.addresses, (host,)):
-                self._part_of[host] = self._narrowed(hosts)
-                self._part_of[host].ask(self._past)
-        inventory = (self._part_of.get(host, self) if self._is_large else self)._inventory
+    def _schema_of(self, host: str) -> queries.FleetSchema | None:
+        """The schema narrowed to a host; None for an unknown one."""
         instances = {
-            identity.instance for identity in inventory.identities.values() if identity.host == host
+            identity.instance
+            for identity in self._inventory.identities.values()
+            if identity.host == host
         }
-        return (
-            (inventory, replace(inventory.schema, select=self._within(instances)))
-            if instances
-            else None
-        )
+        if not instances:
+            return None
+        return replace(self._inventory.schema, select=within(instances, self._engine.select))
 
     def history(self, host: str, t: float) -> History:
         self._engine.client.begin()
-        if (asked_for := self._asked_for(host)) is None:
+        inventory, schema = self._inventory, self._schema_of(host)
+        if schema is None:
             return {}
-        inventory, schema = asked_for
         step_s = HOUR_S / MINUTES
         width_s = max(step_s, 2 * schema.scrape_s)
         texts = {
@@ -244,9 +174,9 @@ class PrometheusFleet(FleetSource):
         return {gpu: (util, sm) for gpu, (util, sm) in lines.items()}
 
     def details(self, host: str, at: float | None) -> Mapping[str, Mapping[str, float]]:
-        if (asked_for := self._asked_for(host)) is None:
+        inventory, schema = self._inventory, self._schema_of(host)
+        if schema is None:
             return {}
-        inventory, schema = asked_for
         answers = self._engine.asked(
             {key: queries.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS
         )
@@ -258,19 +188,3 @@ class PrometheusFleet(FleetSource):
                 ) is not None and identity.host == host:
                     by_gpu[identity.gpu].setdefault(key, value)
         return by_gpu
-
-
-def _parts(addresses: Mapping[str, set[Place]], hosts: Iterable[str]) -> Iterator[dict[Place, str]]:
-    """Divide hosts into parts whose addresses fit into one selector."""
-    part: dict[Place, str] = {}
-    length = 0
-    for host in islice((host for host in hosts if host in addresses), MOST_LOOKED_AT):
-        places = {place: host for place in sorted(addresses[host]) if place[1]}
-        added_length = sum(len(any_of("", (address,))) for _, address in places)
-        if part and length + added_length > LONGEST_MATCHER:
-            yield part
-            part, length = {}, 0
-        part |= places
-        length += added_length
-    if part:
-        yield part
