@@ -196,6 +196,8 @@ SOME_LOSS: Final = 20.0
 """Percent of the time without compute from which on its largest part is a finding, and not only a remark [judged]."""
 LEAST_LOSS: Final = 1.0
 """Less is none."""
+SLOW_FAULTS: Final = 1.0
+"""Percent of the time in page faults of unified memory from which on they are noted [judged]."""
 
 # --- steps and ranks ------------------------------------------------------------------------------------------------
 

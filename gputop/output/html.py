@@ -92,6 +92,19 @@ def legend(parts: Iterable[Part]) -> Markup:
     return element("ul", *rows, class_="legend")
 
 
+def strip(spans: Iterable[tuple[float, float, str]]) -> Markup:
+    """Moments on a line of time.
+
+    Each is (begin and length in percent of the line, words).
+    """
+    marks = [
+        element("span", style=f"left:{begin:.3f}%;width:{width:.3f}%", title=words)
+        for begin, width, words in spans
+    ]
+    label = f"{len(marks)} moments on a line of time"
+    return element("div", *marks, class_="strip", role="img", aria_label=label)
+
+
 def verdict(
     level: str, headline: str, aside: str, texts: Sequence[str], remedy: str, gain: str
 ) -> Markup:

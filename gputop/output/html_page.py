@@ -44,6 +44,8 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 .bar { display: flex; height: 1.5rem; border-radius: .25rem; overflow: hidden; background: var(--track); }
 .bar.thin { height: .8rem; min-width: 6rem; }
 .bar span { display: block; height: 100%; min-width: 0; }
+.strip { position: relative; height: 1.6rem; background: var(--track); border-radius: .25rem; overflow: hidden; }
+.strip span { position: absolute; top: 0; bottom: 0; min-width: 2px; background: var(--c-idle); }
 .legend { display: flex; flex-wrap: wrap; gap: .25rem 1.2rem; margin: .5rem 0 0; padding: 0; list-style: none; }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin-right: .4em; }
 .scroll { overflow-x: auto; margin: .7rem 0; }
@@ -78,7 +80,7 @@ pre { background: var(--card); padding: .5rem .8rem; overflow-x: auto; }
 ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
 @media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; }
   h2 { break-after: avoid; }
-  .verdict, tr, .bar { break-inside: avoid; } .scroll { overflow: visible; }
+  .verdict, tr, .bar, .strip { break-inside: avoid; } .scroll { overflow: visible; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -47,7 +47,8 @@ Value = int | float | str | None
 
 
 _KEYS = {
-    "blocks": "blocks per SM", "operation": "Collective name", "group": "Process Group Name", "seq": "Seq",
+    "blocks": "blocks per SM", "occupancy": "est. achieved occupancy %", "operation": "Collective name",
+    "group": "Process Group Name", "seq": "Seq",
     "sm_active": "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
 }  # fmt: skip
 
@@ -61,6 +62,7 @@ class Args(Struct, gc=False, frozen=True, rename=_KEYS):
     correlation: Value = None
     bytes: Value = None
     blocks: Value = None
+    occupancy: Value = None
     operation: Value = None
     group: Value = None
     seq: Value = None
@@ -102,6 +104,7 @@ def plain(event: ChromeEvent) -> ChromeEvent:
             correlation=whole(args.correlation),
             bytes=whole(args.bytes),
             blocks=finite_number(args.blocks) or float(ABSENT),
+            occupancy=finite_number(args.occupancy) or float(ABSENT),
         ),
     )
 
@@ -276,6 +279,11 @@ class _Filler:
                 for arg in args
             ],
         )
+        # Its 0 is "not estimated" as well.
+        occupancy = array(
+            "f",
+            [value if 0.0 < (value := arg.occupancy or 0.0) <= 100.0 else ABSENT for arg in args],
+        )
         gpu = self._trace.gpu
         first = len(gpu)
         gpu.extend(
@@ -286,6 +294,7 @@ class _Filler:
             array("q", [arg.correlation for arg in args]),
             array("q", [ABSENT if arg.bytes is None else arg.bytes for arg in args]),
             blocks,
+            occupancy,
         )
         for number, arg in enumerate(args, first):
             if arg.operation is not None:

@@ -78,8 +78,8 @@ class Columns(Struct):
 class GpuEvents(Columns):
     """Kernels, copies and memsets.
 
-    ``size_bytes`` is a copy's, ``blocks_per_sm`` a kernel's. What the file does not say is -1. ``correlation`` joins an
-    event to the call that launched it.
+    ``size_bytes`` is a copy's, ``blocks_per_sm`` and the estimated ``occupancy_pct`` a kernel's. What the file does not
+    say is -1. ``correlation`` joins an event to the call that launched it.
     """
 
     kind: array[int] = _column("b")
@@ -88,6 +88,7 @@ class GpuEvents(Columns):
     correlation: array[int] = _column("q")
     size_bytes: array[int] = _column("q")
     blocks_per_sm: array[float] = _column("f")
+    occupancy_pct: array[float] = _column("f")
 
 
 class Calls(Columns):
@@ -102,6 +103,13 @@ class Spans(Columns):
 
     thread: array[int] = _column("i")
     kind: array[int] = _column("b")
+
+
+class FaultGroups(Columns):
+    """Groups of page faults of unified memory; the device of the CPU's is -1. They have no name."""
+
+    device: array[int] = _column("i")
+    many: array[int] = _column("q")
 
 
 class Collective(Struct, frozen=True):
@@ -219,6 +227,7 @@ class Trace(Struct):
     gpu: GpuEvents = field(default_factory=GpuEvents)
     calls: Calls = field(default_factory=Calls)
     spans: Spans = field(default_factory=Spans)
+    faults: FaultGroups = field(default_factory=FaultGroups)
     collectives: dict[int, Collective] = field(default_factory=dict)
     counters: list[CounterSample] = field(default_factory=list)
     counter_source: str | None = None

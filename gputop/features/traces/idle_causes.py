@@ -12,6 +12,7 @@ Where kernels of launches between the two events are missing in the file, the ga
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from heapq import nlargest
 
 from msgspec import Struct
 
@@ -36,6 +37,7 @@ from gputop.features.traces.intervals import (
 )
 from gputop.features.traces.kernel_names import short_name
 
+LONGEST_GAPS = 12
 LONG_PART = 0.05
 """Of the window: a gap from here on is looked at by itself, since it can decide a verdict alone."""
 START_CALL_NS = 50_000_000
@@ -95,7 +97,8 @@ class IdleTime(Struct):
 
     ``by_step`` has a row per step with a sum for each cause. ``host`` holds the late host's moments by thread,
     ``after_call`` the idle time behind each waiting call, ``working`` the moments of ``host_work`` by thread, ``waits``
-    how often and how long streams waited, ``long`` each gap of at least ``LONG_PART`` of the window.
+    how often and how long streams waited, ``long`` each gap of at least ``LONG_PART`` of the window, ``longest`` the
+    longest gaps, the longest first.
     """
 
     by_step: list[dict[Cause, int]]
@@ -104,6 +107,7 @@ class IdleTime(Struct):
     working: dict[int, Intervals] = {}
     waits: dict[StreamWait, tuple[int, int]] = {}
     long: list[LongIdle] = []
+    longest: list[LongIdle] = []
 
     def by_cause(self) -> dict[Cause, int]:
         """The sums over all steps."""
@@ -141,7 +145,7 @@ def idle_time(
     begin, end = boundaries[0], boundaries[-1]
     found = IdleTime([dict.fromkeys(CAUSES, 0) for _ in boundaries[1:]])
     gaps = _Gaps(trace, events, host, found, begin)
-    row = at = 0
+    row = at = shortest = 0
     for first, last in subtract([(begin, end)], busy):
         while boundaries[row + 1] <= first:
             row += 1
@@ -149,11 +153,22 @@ def idle_time(
         sums = found.by_step[row]
         before = sums.copy()
         gap = gaps.explained(first, last, at, sums)
-        if last - first >= LONG_PART * (end - begin):
-            found.long.append(
-                LongIdle(gap, row, {cause: sums[cause] - before[cause] for cause in CAUSES})
-            )
+        is_long = gap.length >= LONG_PART * (end - begin)
+        if is_long or gap.length > shortest:
+            spent = {cause: sums[cause] - before[cause] for cause in CAUSES}
+            idle = LongIdle(gap, row, spent)
+            if is_long:
+                found.long.append(idle)
+            found.longest.append(idle)
+            if len(found.longest) >= 2 * LONGEST_GAPS:
+                found.longest = _longest(found.longest)
+                shortest = found.longest[-1].gap.length
+    found.longest = _longest(found.longest)
     return found
+
+
+def _longest(gaps: list[LongIdle]) -> list[LongIdle]:
+    return nlargest(LONGEST_GAPS, gaps, key=lambda idle: idle.gap.length)
 
 
 class _Gaps:

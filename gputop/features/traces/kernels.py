@@ -21,7 +21,7 @@ _ONE = 1_000_000
 
 
 class KernelRow(Struct, frozen=True):
-    """One kernel: share, calls, duration, SM bound, category."""
+    """One kernel: share, calls, duration, SM bound, category, estimated occupancy."""
 
     name: str
     share_pct: float
@@ -30,6 +30,7 @@ class KernelRow(Struct, frozen=True):
     sm_high_pct: float | None
     comm: bool
     category: str
+    occupancy_pct: float | None = None
 
 
 def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:

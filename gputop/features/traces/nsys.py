@@ -57,6 +57,8 @@ _COPIES = {
 _PAGEABLE, _BATCH = 0, 50_000
 _LEAST_ROW_BYTES = 4
 """A row of a table takes more: a file that gives more rows than it has room for refers to itself."""
+_MOST_FAULTS = 10**9
+"""Far more page faults than a group has."""
 _MOST_MAJOR = 1000
 """Far beyond any compute capability."""
 _LOG = "-wal"
@@ -161,7 +163,7 @@ class _Export:
                 (number, str(value)) for number, value in rows if isinstance(number, int)
             )
         steps = (
-            self._devices, self._work, self._calls, self._ranges, self._metrics, self._warnings,
+            self._devices, self._work, self._calls, self._ranges, self._metrics, self._faults, self._warnings,
         )  # fmt: skip
         for done, step in enumerate(steps, 1):
             step()
@@ -285,6 +287,7 @@ class _Export:
             [_number(row[4]) for row in rows],
             sizes or absent,
             blocks or absent,
+            absent,
         )
 
     def _calls(self) -> None:
@@ -338,6 +341,21 @@ class _Export:
                     continue
                 self._trace.counters.append(CounterSample(t, kind & 0xFF, active_pct))
                 self._trace.counter_source = "nsys"
+
+    def _faults(self) -> None:
+        """Read page faults of unified memory; the driver groups a GPU's, and each row says how many."""
+        faults = self._trace.faults
+        table, columns = "CUDA_UM_GPU_PAGE_FAULT_EVENTS", ("deviceId", "numberOfPageFaults")
+        for rows in self._timed(table, *columns):
+            for begin, end, device, many in rows:
+                index = whole_number(device, 0, MOST_GPUS - 1)
+                if index is not None:
+                    number = whole_number(many, 1, _MOST_FAULTS) or 1
+                    faults.extend([begin], [end], [ABSENT], [index], [number])
+        for rows in self._rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "start"):
+            for (moment,) in rows:
+                if _is_possible(moment, moment):
+                    faults.extend([moment], [moment], [ABSENT], [ABSENT], [1])
 
     def _warnings(self) -> None:
         """Messages of nsys itself from the severity of a warning on, each once."""

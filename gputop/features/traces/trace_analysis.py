@@ -32,7 +32,13 @@ from gputop.features.traces.device_events import (
 )
 from gputop.features.traces.host_causes import DATA_LOADER, Cause, HostCauses
 from gputop.features.traces.host_stack import Times, sync_rows, underneath
-from gputop.features.traces.idle_causes import IdleTime, OnceIdle, happened_once, idle_time
+from gputop.features.traces.idle_causes import (
+    IdleTime,
+    LongIdle,
+    OnceIdle,
+    happened_once,
+    idle_time,
+)
 from gputop.features.traces.intervals import (
     Interval,
     Intervals,
@@ -52,10 +58,13 @@ from gputop.features.traces.kernels import (
     sm_high_pct,
     spent_by_kind,
 )
+from gputop.features.traces.occupancy import occupancy, with_occupancy
+from gputop.features.traces.page_faults import FaultIndex, page_faults
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
     HOST_CAUSES,
     SHARES,
+    LongGap,
     Measures,
     OnceRow,
     StepShare,
@@ -79,6 +88,7 @@ MOST_EXPLAINED = 32
 MOST_UNDER = 5
 MOST_WARNINGS = 3
 _MOST_WAITS = 5
+_MOST_IN_GAP = 3
 _LEAST_WINDOW_NS = 2_000_000
 """In a shorter window one hiccup of the host is half of the time [judged]."""
 _FEWEST_EVENTS = 20
@@ -128,6 +138,7 @@ class _Host(Struct, frozen=True):
     samples: dict[int, list[CounterSample]]
     """The samples of SM activity by device."""
     has_ranks: bool
+    faults: FaultIndex
 
 
 def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuReport, ...]:
@@ -252,6 +263,7 @@ def _host_side(trace: Trace, choice: StepChoice) -> _Host:
         None if steps else proposed_range(trace),
         _samples_by_device(trace),
         has_ranks(trace),
+        FaultIndex(trace),
     )
 
 
@@ -360,7 +372,8 @@ def _measures(
     spent = spent_by_kind(trace, events, begin, end)
     queue_empty_pct, launch_delay_us = queue(trace, events, begin, end)
     once = happened_once(idle, window, named=named)
-    under, at_work, in_once = _underneath(trace, events.index, host.threads, idle, window, once)
+    doings = _underneath(trace, events.index, host.threads, idle, window, once)
+    occupied = occupancy(trace, events, begin, end)
     waits = [
         StreamWaitRow(*wait, times, 100.0 * spent / window)
         for wait, (times, spent) in idle.waits.items()
@@ -402,17 +415,17 @@ def _measures(
         median_kernel_us=median_kernel_us(events),
         iterator=host.iterator,
         pageable_copies=sum(map(host.pageable.__contains__, events.name)) if host.pageable else 0,
-        under=under,
+        under=doings.under,
         steps_table=_steps_table(rows, by_step, idle) if named else (),
-        kernels=tuple(kernel_rows(trace, spent, window)),
+        kernels=with_occupancy(kernel_rows(trace, spent, window), occupied),
         fp32_gemm_pct=fp32_gemm_pct(trace, events),
         syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
         categories=tuple(category_rows(trace, spent, window)),
         stream_waits=tuple(sorted(waits, key=lambda row: (-row.pct, row.kernel))[:_MOST_WAITS]),
-        at_work=at_work,
+        at_work=doings.at_work,
         once=tuple(
             OnceRow(row.cause, name, row.spent / 1e6, 100.0 * row.spent / window)
-            for row, name in zip(once, in_once, strict=True)
+            for row, name in zip(once, doings.once_names, strict=True)
         ),
         other_streams_pct=100.0
         * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end))
@@ -422,6 +435,9 @@ def _measures(
         end_unix_s=None if unix is None else unix + end / 1e9,
         step_judged_part=_step_judged_part(rows, idle, once),
         unknown_comm=unknown,
+        occupancy_pct=occupied.pct,
+        page_faults=page_faults(trace, host.faults, events, begin, end),
+        gaps=tuple(_long_gap(gap, begin, doings.in_gaps) for gap in idle.longest),
     )
 
 
@@ -464,6 +480,19 @@ def _steps_table(
     return tuple(table)
 
 
+class _Doings(Struct, frozen=True):
+    """Activity of the host while the GPU waited: in all, in its own long work, and in single gaps.
+
+    Shares are of the window. ``once_names`` has a name for each gap that happened once; ``in_gaps`` nanoseconds by
+    thread and host's part of these and of the longest gaps.
+    """
+
+    under: tuple[Under, ...]
+    at_work: tuple[Under, ...]
+    once_names: list[str]
+    in_gaps: dict[tuple[int, Interval], Times]
+
+
 def _underneath(
     trace: Trace,
     device: int,
@@ -471,16 +500,10 @@ def _underneath(
     idle: IdleTime,
     window: int,
     once: list[OnceIdle],
-) -> tuple[tuple[Under, ...], tuple[Under, ...], list[str]]:
-    """Activity of the host while the GPU waited for it.
-
-    The parts: in all, in its own long work, and one name for each gap that happened once.
-
-    Shares are of the window.
-    """
-    apart: dict[tuple[int, Interval], dict[str, int]] = {
-        (row.gap.thread, row.gap.host): {} for row in once
-    }
+) -> _Doings:
+    """Activity of the host while the GPU waited for it."""
+    gaps = [row.gap for row in once] + [row.gap for row in idle.longest]
+    apart: dict[tuple[int, Interval], Times] = {(gap.thread, gap.host): {} for gap in gaps}
     times: Times = {}
     at_work: Times = {}
     if device < MOST_EXPLAINED:
@@ -488,7 +511,15 @@ def _underneath(
         at_work = underneath(trace, host, idle.working, {})
     in_once = [_top(apart[row.gap.thread, row.gap.host], row.gap.length, 1) for row in once]
     names = [_once_name(row.cause, rows) for row, rows in zip(once, in_once, strict=True)]
-    return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), names
+    return _Doings(_top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), names, apart)
+
+
+def _long_gap(long: LongIdle, begin: int, in_gaps: dict[tuple[int, Interval], Times]) -> LongGap:
+    """A long gap of a window that begins at ``begin``, with what the host was in."""
+    gap = long.gap
+    cause = max(long.spent, key=long.spent.__getitem__)
+    under = _top(in_gaps[gap.thread, gap.host], gap.length, _MOST_IN_GAP)
+    return LongGap((gap.begin - begin) / 1e6, gap.length / 1e6, cause, under)
 
 
 def _once_name(cause: Cause, rows: tuple[Under, ...]) -> str:

@@ -19,12 +19,12 @@ _DIGITS = 3
 _MEASURES = (
     "index", "name", "sm_count", "begin", "end", "window_ms", "steps", "step_ms", "share_pct", "comm_pct",
     "overlap_pct", "idle_cause_pct", "under", "util_pct", "sm_active_pct", "sm_high_pct", "sm_source",
-    "queue_empty_pct", "launch_delay_us", "median_kernel_us",
+    "occupancy_pct", "queue_empty_pct", "launch_delay_us", "median_kernel_us",
 )  # fmt: skip
 """In the order of the object; what follows is the verdict, and then ``_ROWS``."""
 _ROWS = (
     "range_hint", "at_work", "once", "steps_table", "kernels", "categories", "unknown_comm",
-    "stream_waits", "syncs",
+    "stream_waits", "syncs", "gaps", "page_faults",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from gputop.features.traces.host_causes import CAUSES
+from gputop.features.traces.long_gaps import long_gap_blocks
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
     CAUSE_WORDS,
@@ -165,6 +166,7 @@ def _gpu_words(rank: RankReport, m: Measures) -> list[str]:
 
 
 def _gpu(gpu: TraceGpuReport, most_rows: int, top: int) -> Iterator[Block]:
+    is_page = most_rows == PAGE_ROWS
     m, verdict = gpu.measures, gpu.verdict
     best, gain = gpu.best_case_step_ms, ""
     if best is not None and gpu.gain_pct:
@@ -188,6 +190,7 @@ def _gpu(gpu: TraceGpuReport, most_rows: int, top: int) -> Iterator[Block]:
     )
     if m.share_pct["idle"] >= LEAST_SHOWN:
         yield from _idle(m)
+        yield from long_gap_blocks(m, is_page=is_page)
     yield from part("Steps", step_table(m, most_rows))
     yield from part("Kernels by category", category_table(m))
     yield from part("Kernels by time", kernel_table(m, top))
@@ -214,6 +217,8 @@ def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
             "how many multiprocessors the GPU has" if m.sm_count is None else "the kernels' grids"
         )
         yield "SM", NOT_MEASURED, f"the file does not say {missing}, and holds no counters"
+    if m.occupancy_pct is not None:
+        yield "occupancy", f"{m.occupancy_pct:.0f} %", "of the warps, estimated by the profiler"
     if m.queue_empty_pct is not None:
         bound = ": launch-bound" * is_launch_bound(m)
         yield (

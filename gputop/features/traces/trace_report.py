@@ -90,6 +90,30 @@ class StreamWaitRow(Struct, frozen=True):
     pct: float
 
 
+class LongGap(Struct, frozen=True):
+    """A long idle time: its begin in the window, its length, its largest cause, activity of the host.
+
+    The shares of ``under`` are of the gap.
+    """
+
+    at_ms: float
+    ms: float
+    cause: str
+    under: tuple[Under, ...]
+
+
+class PageFaults(Struct, frozen=True):
+    """Unified memory of one GPU: page faults, and bytes that moved between host and device.
+
+    ``handling_ms`` is the time in which the GPU's faults were handled. Those of the CPU belong to no GPU.
+    """
+
+    gpu_faults: int
+    handling_ms: float
+    cpu_faults: int
+    moved_bytes: int
+
+
 class OnceRow(Struct, frozen=True):
     """Idle time of one cause that occurred once."""
 
@@ -136,7 +160,7 @@ class Measures(Struct, frozen=True):
     be steps. ``judged_part`` is the part (0 to 1) of the window that the shares are of: all of it, but in the verdict's
     own measures, which leave out holes of the recording and single events. ``step_judged_part`` is the same part of
     the median step. ``unknown_comm`` is the time in which only kernels run that may communicate, with the name of the
-    largest.
+    largest. ``occupancy_pct`` is the profiler's estimate over the kernels' time. ``gaps`` are the longest idle times.
     """
 
     index: int
@@ -179,6 +203,9 @@ class Measures(Struct, frozen=True):
     step_judged_part: float = 1.0
     judged_part: float = 1.0
     unknown_comm: Under | None = None
+    occupancy_pct: float | None = None
+    page_faults: PageFaults | None = None
+    gaps: tuple[LongGap, ...] = ()
 
     @property
     def late_host_pct(self) -> float:

@@ -70,19 +70,19 @@ def category_table(m: Measures) -> Table:
 
 def kernel_table(m: Measures, top: int) -> Table:
     """Table of the kernels that took most time."""
-    rows = tuple(
-        (
-            row.name,
-            row.category,
-            *_share(row, row.name),
-            f"{row.calls}",
-            f"{row.mean_us:.1f}",
-            number(row.sm_high_pct),
-        )
-        for row in m.kernels[:top]
-    )
+    is_occupancy_known = m.occupancy_pct is not None
+    rows = []
+    for row in m.kernels[:top]:
+        bar, share = _share(row, row.name)
+        cells: list[Cell] = [row.name, row.category, bar, share, f"{row.calls}"]
+        cells += [f"{row.mean_us:.1f}", number(row.sm_high_pct)]
+        if is_occupancy_known:
+            cells.append(number(row.occupancy_pct))
+        rows.append(tuple(cells))
     head = ("kernel", "category", "", "share %", "calls", "mean µs", "SM ≤ %")
-    return Table(head, rows, "~<=>>>>")
+    if is_occupancy_known:
+        return Table((*head, "occupancy %"), tuple(rows), "~<=>>>>>")
+    return Table(head, tuple(rows), "~<=>>>>")
 
 
 def _share(row: KernelRow | CategoryRow, name: str) -> tuple[Bar, str]:

@@ -32,6 +32,7 @@ from gputop.diagnosis.thresholds import (
     HEALTHY_SM,
     HEALTHY_UTIL,
     LEAST_LOSS,
+    SLOW_FAULTS,
     SMALL_KERNEL_US,
     SOME_COMM,
     SOME_LOSS,
@@ -50,7 +51,7 @@ from gputop.features.traces.trace_report import (
     TraceVerdict,
     Under,
 )
-from gputop.model.quantity import count, pct
+from gputop.model.quantity import count, file_size, pct
 
 _ROWS = {row.id: row for row in verdict_rows()}
 OUT_OF_THE_STEP = (
@@ -64,6 +65,10 @@ WITH_THE_HOST = (
 WARM_UP = (
     "profile after a warm-up (schedule(wait=…, warmup=…)): each kernel's module is loaded at its first launch; "
     "CUDA_MODULE_LOADING=EAGER loads all at the start"
+)
+PREFETCH = (
+    "cudaMemPrefetchAsync or cudaMemAdvise before the kernels, or device memory that is copied to "
+    "explicitly"
 )
 MORE_STEPS = (
     "profile several steps, with profiler.step() after each one: what comes again in them is the "
@@ -586,6 +591,12 @@ def _other_costs(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, s
     if unknown is not None and conclusion.remedy != NAME_IT:
         words = f"only {unknown.name} runs {unknown.pct:.0f} % of the time: unknown, perhaps"
         yield _is_unknown_noted(m), f"{words} communication → {NAME_IT}"
+    faults = m.page_faults
+    if faults is not None:
+        words = f"unified memory: {count(faults.gpu_faults, 'page fault')} of the GPU"
+        cost = f"{faults.handling_ms:.1f} ms to handle them, {file_size(faults.moved_bytes)} moved"
+        is_slow = faults.handling_ms >= SLOW_FAULTS / 100.0 * m.window_ms
+        yield is_slow, f"{words}, {cost} → {PREFETCH}"
     flag = _flag(m)
     yield flag is not None and conclusion.flag is None, f"busy but not working ({flag})"
     yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from gputop.features.traces.columns import TraceError
 from gputop.features.traces.host_causes import CAUSES
 from gputop.features.traces.trace_analysis import analyse
 from tests.features.traces.conftest import Judge
+from tests.support.command import trace_said
+from tests.support.spoiled import checked_page
 from tests.support.synthetic_trace import TraceMaker, planted, written
 
 # --- the oracle -----------------------------------------------------------------------------------------------------
@@ -255,3 +258,59 @@ def test_two_gpus_in_one_file_are_two_reports(tmp_path: Path) -> None:
     assert (
         reports[0].measures.share_pct["idle"] < 1.0 < 50.0 < reports[1].measures.share_pct["idle"]
     )
+
+
+def test_occupancy_is_of_the_kernels_time_and_by_kernel(judge: Judge) -> None:
+    maker = TraceMaker()
+    for number, (name, length, pct) in enumerate(
+        (("a", 3000, 20), ("b", 1000, 60), ("a", 2000, 50))
+    ):
+        maker.work(name, 2000 + 5000 * number, length, number + 1)
+        maker.events[-1]["args"]["est. achieved occupancy %"] = pct
+    m = judge(maker).measures
+    assert m.occupancy_pct == pytest.approx(220.0 / 6.0)
+    assert {row.name: row.occupancy_pct for row in m.kernels} == {"a": 32.0, "b": 60.0}
+
+
+@pytest.mark.parametrize("estimate", [0, -7, 101, 1e300, "much", None])
+def test_an_occupancy_that_was_not_estimated_is_not_shown(estimate: object, judge: Judge) -> None:
+    maker = TraceMaker()
+    maker.work("sm90_xmma_gemm", 2000, 1000, 1)
+    maker.events[-1]["args"]["est. achieved occupancy %"] = estimate
+    m = judge(maker).measures
+    assert m.occupancy_pct is None and m.kernels[0].occupancy_pct is None
+
+
+def test_the_longest_idle_times_stand_with_their_moment_cause_and_what_the_host_was_in(
+    judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = planted("single_process")
+    gaps = judge(document).measures.gaps
+    assert len(gaps) == 6 and [gap.ms for gap in gaps] == sorted((g.ms for g in gaps), reverse=True)
+    longest = gaps[0]
+    assert (longest.ms, longest.cause) == (pytest.approx(8.0, abs=0.1), "data")
+    assert (longest.under[0].name, longest.under[0].pct) == (
+        "aten::stack",
+        pytest.approx(62.0, abs=1.0),
+    )
+    path = str(written(tmp_path / "t.json", document))
+    _, text = trace_said(capsys, path)
+    rows = text.split("The longest idle times\n")[1].split("\n\n")[0].splitlines()
+    assert len(rows) == 6
+    assert all("data loading" in row and "aten::stack 62 %" in row for row in rows[1:])
+    _, page = trace_said(capsys, path, "--html")
+    words = checked_page(page)
+    assert "The longest idle times" in words and 'class="strip"' in page
+    (rank,) = json.loads(trace_said(capsys, path, "--json")[1])["ranks"]
+    first = rank["gpus"][0]["gaps"][0]
+    assert first["cause"] == "data" and first["ms"] == pytest.approx(longest.ms, abs=0.001)
+
+
+def test_of_many_idle_times_the_longest_are_kept_wherever_they_lie(judge: Judge) -> None:
+    maker = TraceMaker()
+    lengths = [100 + (number * 37) % 101 for number in range(101)]
+    for length in lengths:
+        maker.launch(length=100)
+        maker.t = maker.free + length
+    found = [round(1000.0 * gap.ms) for gap in judge(maker).measures.gaps]
+    assert found == sorted((length + 6 for length in lengths[:-1]), reverse=True)[:12]

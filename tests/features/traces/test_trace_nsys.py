@@ -203,3 +203,34 @@ def test_warnings_of_nsys_itself_are_quoted_and_lower_the_confidence(
     assert (
         "the profiler says: CUDA events may be missing; driver too new" in capsys.readouterr().err
     )
+
+
+def test_page_faults_of_unified_memory_are_said_with_what_they_cost(tmp_path: Path) -> None:
+    faults = "start INT, end INT, globalPid INT, deviceId INT, address INT, numberOfPageFaults INT"
+    tables = {
+        **NEW, "CUDA_UM_GPU_PAGE_FAULT_EVENTS": faults, "CUDA_UM_CPU_PAGE_FAULT_EVENTS": "start INT, address INT",
+    }  # fmt: skip
+    rows = job(NEW)
+    rows["CUPTI_ACTIVITY_KIND_MEMCPY"] = [
+        (650 * US, 700 * US, 0, 7, None, 2_000_000, 11, 1, 3), (750 * US, 760 * US, 0, 7, None, 500_000, 12, 3, 1),
+    ]  # fmt: skip
+    rows["CUDA_UM_GPU_PAGE_FAULT_EVENTS"] = [
+        *((t * US, (t + 100) * US, 1, 0, 4096, 40) for t in (650, 1650, 2650)),
+        (3650 * US, 3700 * US, 1, 1, 4096, 7), (5, 3, 1, 0, 0, 1), (9, 10, 1, "x", 0, 1),
+    ]  # fmt: skip
+    rows["CUDA_UM_CPU_PAGE_FAULT_EVENTS"] = [(900 * US, 4096), (1700 * US, 8192), (10**17, 1)]
+    report = judge(export(tmp_path / "x.sqlite", tables, rows))
+    found = report.measures.page_faults
+    assert found is not None
+    assert (found.gpu_faults, found.handling_ms, found.cpu_faults, found.moved_bytes) == (
+        120,
+        0.3,
+        2,
+        2_500_000,
+    )
+    (note,) = (note for note in report.verdict.notes if "unified memory" in note)
+    assert "120 page faults of the GPU, 0.3 ms to handle them, 2.5 MB moved" in note
+    assert "cudaMemPrefetchAsync" in note
+    plain = judge(export(tmp_path / "y.sqlite", NEW, job(NEW)))
+    assert plain.measures.page_faults is None
+    assert not any("unified" in note for note in plain.verdict.notes)
