@@ -62,5 +62,7 @@ def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     host = redactor.host(report["host"])
     for gpu in report["gpus"]:
         redactor.device(gpu["uuid"])
+        serial = gpu["health"]["serial"]
+        gpu["health"]["serial"] = serial and redactor.number("serial", serial)
     shown: dict[str, Any] = redactor.data(report)
     return shown | {"host": host}

@@ -178,6 +178,10 @@ def _hardware_concerns(samples: Sequence[GpuSample]) -> Iterator[str]:
         yield count(errors, "uncorrected ECC error")
     if newest.remap_failed:
         yield "a row of its memory could not be remapped"
+    if newest.retired_pending:
+        yield "a page of its memory waits for a reset to be retired"
+    if newest.recovery_action:
+        yield f"the driver asks for recovery: {newest.recovery}"
     if newest.remap_pending:
         yield "a row of its memory waits for a reset to be remapped"
     reasons = 0

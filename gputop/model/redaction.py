@@ -180,6 +180,7 @@ class Redactor:
                 gpu.static,
                 uuid=self.device(gpu.static.uuid),
                 mig_parent=None if parent is None else self.device(parent),
+                serial=gpu.static.serial and self.number("serial", gpu.static.serial),
             )
             _keep(self._gpus, gpu.static, static)
         lack = gpu.sm_lack

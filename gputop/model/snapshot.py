@@ -29,6 +29,7 @@ from gputop.model.serving import MOST_SERVERS, ServerRow
 from gputop.model.sm import SmLack, SmSource
 from gputop.model.step_pace import MOST_PERIODS, StepPeriod
 from gputop.model.steps import MOST_STEP_ROWS, StepRow
+from gputop.model.xid_catalogue import recovery_words
 
 Role = Literal["gpu", "loader", "helper"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
@@ -76,6 +77,10 @@ class GpuStatic(Struct, frozen=True, omit_defaults=True):
     mig_parent: Text | None = None
     mig_instance: Text | None = None
     unified_memory: bool | None = None
+    serial: Text | None = None
+    persistence: bool | None = None
+    compute_mode: Text | None = None
+    cuda: Text | None = None
 
     @property
     def is_split(self) -> bool:
@@ -140,7 +145,18 @@ class GpuSample(Struct, frozen=True, omit_defaults=True):
     ecc_corrected_volatile: Count | None = None
     remap_pending: bool | None = None
     remap_failed: bool | None = None
+    remapped_rows_corrected: Count | None = None
+    remapped_rows_uncorrected: Count | None = None
+    retired_pending: bool | None = None
+    ecc_corrected_per_s: Number | None = None
+    recovery_action: Count | None = None
+    nvlink_count: Count | None = None
+    nvlink_active: Count | None = None
+    nvlink_down: Text | None = None
+    module_power_w: Number | None = None
     xid: Count | None = None
+    xid_class: Text | None = None
+    xid_action: Text | None = None
     sm_source: SmSource = "none"
     sm_window_s: Number | None = None
     sm_age_s: Number | None = None
@@ -167,6 +183,11 @@ class GpuSample(Struct, frozen=True, omit_defaults=True):
             self.fp16_active_pct,
             self.int_active_pct,
         )
+
+    @property
+    def recovery(self) -> str | None:
+        """``recovery_action`` in words."""
+        return recovery_words(self.recovery_action)
 
     @property
     def sm_reason(self) -> str | None:
@@ -345,6 +366,9 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
     gpu: Count | None = None
     gpu_mem_bytes: Number | None = None
     gpu_time_pct: Number | None = None
+    gpu_mem_time_pct: Number | None = None
+    gpu_encoder_pct: Number | None = None
+    gpu_decoder_pct: Number | None = None
     type: Text | None = None
     cpu_pct: Number | None = None
     run_pct: Number | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gputop.model.extras import install
-from gputop.model.quantity import NOT_MEASURED, which_gpus
+from gputop.model.quantity import NOT_MEASURED, number, which_gpus
 from gputop.model.sm import COUNTERS_DENIED, MEASURED, SM_SOURCES
 from gputop.output.document import Block, Code, Document, Entries, Heading, Items, part
 from gputop.output.plain_document import plain
@@ -66,6 +66,8 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
         yield Heading(f"GPU {gpu['index']}   {kind}   {gpu['uuid']}")
     if gpu["lost_reason"]:
         yield Items((f"LOST: {gpu['lost_reason']}",))
+    words = {_health_words(member["health"]) for member in alike}
+    yield Items(tuple(sorted(words)))
     if gpu["sm_source"] in MEASURED:
         reasons = {row["rung"]: row["reason"] for row in gpu["rungs"] if row["ok"]}
         source = SM_SOURCES[gpu["sm_source"]].label
@@ -81,6 +83,16 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
         if row["rung"] != "none"
     ]
     yield Entries(("SM activity from", "", "fix"), tuple(rows))
+
+
+def _health_words(health: Mapping[str, Any]) -> str:
+    """Return a GPU's health in a line; what is not told is n/a."""
+    links = "n/a"
+    if health["nvlink_active"] is not None:
+        links = f"{health['nvlink_active']} of {health['nvlink_count']} up"
+    rate = number(health["ecc_corrected_per_s"])
+    modes = f"compute mode {health['compute_mode'] or 'n/a'}   CUDA {health['cuda'] or 'n/a'}"
+    return f"recovery action {health['recovery'] or 'n/a'}   NVLinks {links}   corrected ECC errors {rate}/s   {modes}"
 
 
 def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import SmReadFailed
 from gputop.sources.doctor_sources import ask_dcgmi, counters_here, source_rows
 from gputop.sources.local import LocalSource
+from gputop.sources.nvml.device_health import NONE_DOWN
 from gputop.sources.one_reading import WAIT_S, OneReading
 from gputop.sources.selection import MachineOptions
 
@@ -113,9 +114,25 @@ def _gpu(
         "sm_source": gpu.sm_source,
         "sm_active_pct": gpu.sm_active_pct,
         "lost_reason": gpu.lost_reason,
+        "health": _health(gpu),
         "rungs": source_rows(gpu, exporter, dcgmi_uuids, counters),
         "unavailable": dict(gpu.unavailable),
     }
+
+
+HEALTH = (
+    "recovery_action", "recovery", "xid", "xid_class", "xid_action", "ecc_corrected_per_s", "ecc_corrected_volatile",
+    "ecc_uncorrected_volatile", "remapped_rows_corrected", "remapped_rows_uncorrected", "remap_pending", "remap_failed",
+    "retired_pending", "nvlink_count", "nvlink_active", "nvlink_down", "module_power_w",
+)  # fmt: skip
+FACTS = ("pci_bus_id", "serial", "persistence", "compute_mode", "cuda")
+
+
+def _health(gpu: GpuSample) -> dict[str, Any]:
+    """Return what decides whether a GPU must be reset, and the facts of its board."""
+    data: dict[str, Any] = {key: getattr(gpu, key) for key in HEALTH}
+    data |= {key: getattr(gpu.static, key) for key in FACTS}
+    return data
 
 
 def gpu_problems(snapshot: Snapshot) -> list[str]:
@@ -131,6 +148,8 @@ def gpu_problems(snapshot: Snapshot) -> list[str]:
 
 
 def _problems_of(gpu: GpuSample) -> Iterator[str]:
+    if gpu.recovery_action:
+        yield f"the driver asks for recovery: {gpu.recovery} (recovery action {gpu.recovery_action})"
     if gpu.lost_reason is not None:
         yield gpu.lost_reason
     elif gpu.sm_active_pct is None and not gpu.static.is_split:
@@ -143,6 +162,11 @@ def _problems_of(gpu: GpuSample) -> Iterator[str]:
             yield f"{GPU_METRICS[key].label} is not measured: {why}"
     if gpu.remap_failed:
         yield "a row remap has failed: replace the card"
+    if gpu.nvlink_down not in (None, NONE_DOWN):
+        down = f"{gpu.nvlink_down} of {gpu.nvlink_count}"
+        yield f"NVLinks down: {down}; nvidia-smi nvlink --status, then reset the GPU"
+    if gpu.retired_pending:
+        yield "a page retirement is pending: drain the node and reset the GPU"
     if gpu.remap_pending:
         yield "a row remap is pending: drain the node and reset the GPU"
     if gpu.ecc_uncorrected_volatile:

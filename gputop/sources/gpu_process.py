@@ -29,7 +29,14 @@ class GpuProcess(Struct, frozen=True):
     gpu_mem_bytes: float | None = None
     type: str | None = None
     gpu_time_pct: float | None = None
+    gpu_mem_time_pct: float | None = None
+    gpu_encoder_pct: float | None = None
+    gpu_decoder_pct: float | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
+
+
+NOT_ON_A_GPU = GpuProcess(-1, -1)
+"""In place of a process that the driver does not list."""
 
 
 def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
@@ -42,7 +49,9 @@ def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
     )
 
 
-_FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", "gpu_time_pct", "type"))
+OF_ENGINES = ("gpu_time_pct", "gpu_mem_time_pct", "gpu_encoder_pct", "gpu_decoder_pct")
+"""What the driver samples of each process's use of the GPU's engines."""
+_FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", *OF_ENGINES, "type"))
 _IN_WORDS = {"main_waits": "main_looks", "held_up_by": "waits_for"}
 """What the catalogue has in words, by the field that it is made of."""
 _FROM_PROC = tuple(_IN_WORDS.get(key, key) for key in PROCESS_METRICS if key not in _FROM_DRIVER)
@@ -64,6 +73,9 @@ def unseen(
         gpu=process.gpu,
         gpu_mem_bytes=process.gpu_mem_bytes,
         gpu_time_pct=process.gpu_time_pct,
+        gpu_mem_time_pct=process.gpu_mem_time_pct,
+        gpu_encoder_pct=process.gpu_encoder_pct,
+        gpu_decoder_pct=process.gpu_decoder_pct,
         type=process.type,
         static=static,
         unavailable={**_all_lack(reason), **process.unavailable}

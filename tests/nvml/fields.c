@@ -8,6 +8,7 @@ typedef struct device *handle;
 
 enum { TYPE_UINT = 1, TYPE_ULL = 3 };
 enum { DATA_TX = 138, DATA_RX = 139, RAW_TX = 140, RAW_RX = 141, PCIE_TX = 197, PCIE_RX = 198, ENERGY = 83 };
+enum { POWER_INSTANT = 186, SCOPE_MODULE = 1 };
 enum { LINK_SPEED = 164, LINK_STATE = 165, ALL_LINKS = 0xffffffff };
 
 /* A field that is one number of the device, in the unit that NVML gives it. */
@@ -40,6 +41,7 @@ static const struct {
     {188, KEY_power_max_w, 1000, TYPE_UINT},
     {189, KEY_power_default_w, 1000, TYPE_UINT},
     {190, KEY_power_limit_w, 1000, TYPE_UINT},
+    {230, KEY_recovery_action, 1, TYPE_UINT},
 };
 
 union any {
@@ -88,7 +90,8 @@ static int read_link(handle device, struct field *field) {
         return device->values[KEY_nvlink_links].status ? NOT_SUPPORTED : INVALID_ARGUMENT;
     if (field->id == LINK_SPEED)
         return read_uint(device, KEY_nvlink_mbps, 1, &field->value.narrow);
-    field->value.narrow = field->scope < count_of(device, KEY_nvlink_active);
+    field->value.narrow =
+        field->scope < count_of(device, KEY_nvlink_active) && !(count_of(device, KEY_nvlink_down_mask) >> field->scope & 1);
     return OK;
 }
 
@@ -107,6 +110,10 @@ static int read_field(handle device, struct field *field) {
     case LINK_SPEED:
     case LINK_STATE:
         return read_link(device, field);
+    case POWER_INSTANT:
+        if (field->scope == SCOPE_MODULE)
+            return read_uint(device, KEY_module_power_w, 1000, &field->value.narrow);
+        break;
     case ENERGY:
         field->type = TYPE_ULL;
         if (device->values[KEY_energy_j].status)

@@ -50,7 +50,7 @@ enum {
     X(architecture, 0) X(brand, 0) X(compute_major, 0) X(compute_minor, 0) X(cores, 0) X(attributes_sm, 0)             \
     X(gpu_slices, 0) X(compute_slices, 0) X(compute_mode, 0) X(persistence, 0) X(display_mode, 0)                      \
     X(virtualization, 0) X(display_active, 0) X(gpm_supported, 0) X(gpm_zero_pairs, 0) X(gpm_nan_pairs, 0)             \
-    X(latency_us, 0) X(util_renew_s, 0)
+    X(latency_us, 0) X(util_renew_s, 0) X(recovery_action, 0) X(nvlink_down_mask, 0) X(module_power_w, 1)
 
 #define AS_ENUM(name, moves) KEY_##name,
 enum key { DEVICE_NUMBERS(AS_ENUM) KEY_COUNT };

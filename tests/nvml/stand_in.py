@@ -52,7 +52,7 @@ RUNNING: dict[str, float] = {
     "nvlink_tx_mib": 2000, "nvlink_rx_mib": 3000, "ecc": 1, "ecc_corrected": 0, "ecc_uncorrected": 0,
     "ecc_corrected_volatile": 0, "ecc_uncorrected_volatile": 0, "retired_pending": 0, "remap_corrected": 0,
     "remap_uncorrected": 0, "remap_pending": 0, "remap_failed": 0, "mig": 0, "compute_mode": 0, "persistence": 1,
-    "display_mode": 0, "display_active": 0,
+    "display_mode": 0, "display_active": 0, "recovery_action": 0, "nvlink_down_mask": 0,
 }  # fmt: skip
 # GPM metric id → percent: busy by the clock (util 90), a quarter of the chip in use.
 RUNNING_GPM: dict[int, float] = {1: 88, 2: 25, 3: 12, 4: 6, 5: 10, 10: 15, 11: 0, 12: 4, 13: 1}

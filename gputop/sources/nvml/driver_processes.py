@@ -5,11 +5,11 @@ Pids are the driver's (host pids); the /proc collector finds out whether /proc k
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
-from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.gpu_process import OF_ENGINES, GpuProcess
 from gputop.sources.nvml.handle import Handle
 
 FIRST_LOOK_BACK_S = 2.0
@@ -39,6 +39,19 @@ NO_SAMPLES = "no utilisation samples of this GPU's processes at present"
 SAMPLES = "nvmlDeviceGetProcessUtilization"
 _NONE_NOW = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 """There are none, or they outgrew the array again: the next read asks for the new size."""
+
+
+class EngineShares(NamedTuple):
+    """One sample of a process: use of the engines in percent, and when (Unix time in µs)."""
+
+    when_us: int
+    sm: int
+    memory: int
+    encoder: int
+    decoder: int
+
+
+IDLE = EngineShares(0, 0, 0, 0, 0)
 
 
 class GpuProcesses:
@@ -87,7 +100,7 @@ class GpuProcesses:
                     else memory_bytes
                 )
                 types[pid] = kind if types.get(pid, kind) == kind else "X"
-        shares: dict[int, int] | str = COLLECTING if brief else {}
+        shares: dict[int, EngineShares] | str = COLLECTING if brief else {}
         if memory and not brief:
             shares = self._shares(now, t, util_pct)
         drawn_from = memory, types, shares
@@ -112,32 +125,45 @@ class GpuProcesses:
         return self._handle.run_bare(name, raw, *arguments)
 
     def _process(
-        self, pid: int, used: float | None, kind: str, shares: dict[int, int] | str
+        self, pid: int, used: float | None, kind: str, shares: dict[int, EngineShares] | str
     ) -> GpuProcess:
         missing = _NO_MEMORY if used is None else {}
         if isinstance(shares, str):
-            return GpuProcess(self._gpu, pid, used, kind, None, {**missing, "gpu_time_pct": shares})
+            missing = {**missing, **dict.fromkeys(OF_ENGINES, shares)}
+            return GpuProcess(self._gpu, pid, used, kind, unavailable=missing)
         # The driver leaves out processes that ran nothing during its sample period.
-        return GpuProcess(self._gpu, pid, used, kind, float(shares.get(pid, 0)), missing)
+        share = shares.get(pid, IDLE)
+        return GpuProcess(
+            self._gpu,
+            pid,
+            used,
+            kind,
+            gpu_time_pct=float(share.sm),
+            gpu_mem_time_pct=float(share.memory),
+            gpu_encoder_pct=float(share.encoder),
+            gpu_decoder_pct=float(share.decoder),
+            unavailable=missing,
+        )
 
-    def _shares(self, now: float, t: float, util_pct: float | None) -> dict[int, int] | str:
-        """Return GPU time by pid in percent, or a reason.
+    def _shares(
+        self, now: float, t: float, util_pct: float | None
+    ) -> dict[int, EngineShares] | str:
+        """Return each process's use of the engines by pid, or a reason.
 
         Of each process the newest sample counts.
         """
         if self._use_info:
             return self._ask(_SAMPLES_INFO, now, t)
         shares = self._ask(SAMPLES, now, t)
-        idle = isinstance(shares, str) or not any(shares.values())
-        if idle and util_pct:
+        if util_pct and _are_idle(shares):
             # On some Blackwell GPUs the older call answers 0 for all: use the newer one if it knows more.
             newer = self._ask(_SAMPLES_INFO, now, t)
-            if not isinstance(newer, str) and any(newer.values()):
+            if not _are_idle(newer):
                 self._use_info = True
                 return newer
         return shares
 
-    def _ask(self, name: str, now: float, t: float) -> dict[int, int] | str:
+    def _ask(self, name: str, now: float, t: float) -> dict[int, EngineShares] | str:
         refused = self._handle.refusal(name, now)
         if refused is not None:
             return refused
@@ -158,11 +184,30 @@ class GpuProcesses:
                 return NO_SAMPLES
             return self._handle.refused(name, error.value, now)
         self._handle.note_answer(name)
-        newest: dict[int, tuple[int, int]] = {}
+        newest: dict[int, EngineShares] = {}
         for sample in samples:
-            pid, when, share = sample.pid, sample.timeStamp, sample.smUtil
-            if share <= 100 and 0 < pid <= LARGEST_PID and when >= newest.get(pid, (0, 0))[0]:
-                newest[pid] = (when, share)
+            pid = sample.pid
+            share = EngineShares(
+                sample.timeStamp,
+                sample.smUtil,
+                _percent(sample.memUtil),
+                _percent(sample.encUtil),
+                _percent(sample.decUtil),
+            )
+            if share.sm > 100 or not 0 < pid <= LARGEST_PID:
+                continue
+            if share.when_us >= newest.get(pid, IDLE).when_us:
+                newest[pid] = share
         if newest and (name == SAMPLES or self._use_info):
-            self._seen_us = max(when for when, _ in newest.values())
-        return {pid: share for pid, (_, share) in newest.items()} or NO_SAMPLES
+            self._seen_us = max(share.when_us for share in newest.values())
+        return newest or NO_SAMPLES
+
+
+def _percent(value: int) -> int:
+    """Return a share in percent; 0 for garbage of drivers whose structures have another size."""
+    return value if 0 <= value <= 100 else 0
+
+
+def _are_idle(shares: dict[int, EngineShares] | str) -> bool:
+    """Whether no process is said to have run a kernel."""
+    return isinstance(shares, str) or not any(share.sm for share in shares.values())

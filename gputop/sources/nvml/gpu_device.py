@@ -18,9 +18,12 @@ from gputop.model.clean_text import clean_text
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
+from gputop.model.xid_catalogue import XIDS
 from gputop.sources.activity.cross_check import CrossCheck, bound
 from gputop.sources.activity.fallback_chain import ChainState, FallbackChain, SmReader
 from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.nvml.device_health import KEYS as HEALTH_KEYS
+from gputop.sources.nvml.device_health import recovery_of
 from gputop.sources.nvml.driver_processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml.field_values import FieldValues
 from gputop.sources.nvml.gpm import Gpm
@@ -49,6 +52,7 @@ SPLIT = "split into MIG instances: see each instance"
 NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
 NVLINK_KEYS = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
+OF_WHOLE_GPU = "known of the whole GPU alone"
 HELD_UNKNOWN = (
     "unified with the host's memory, and the driver does not say what each process holds of it"
 )
@@ -80,6 +84,14 @@ def sample_of(
         unavailable=answers.missing,
         **answers.values,
     )
+
+
+def xid_values(xid: int) -> dict[str, Any]:
+    """Return the last Xid with its class and NVIDIA's action, where those are known."""
+    known = XIDS.get(xid)
+    if known is None:
+        return {"xid": xid}
+    return {"xid": xid, "xid_class": known.cause, "xid_action": known.action}
 
 
 class Device:
@@ -122,6 +134,8 @@ class Device:
         self._fields = FieldValues(nvlink=False)
         self._lister = GpuProcesses(self.handle, index)
         self._seldom = Seldom()
+        self._recovery: int | None = None
+        """The recovery action of a GPU that was lost, if it tells one."""
         self._processes_at = float("-inf")
 
     @property
@@ -214,7 +228,8 @@ class Device:
         )
         self._chain = FallbackChain(self._sm_readers(), without)
         self._cross_check = CrossCheck()
-        self._seldom = Seldom()
+        self._seldom = Seldom(has_health=parent is None)
+        self._recovery = None
         self._processes_at = float("-inf")
         self._parent_found = parent.times_found if parent is not None else 0
         self.times_found += 1
@@ -280,6 +295,8 @@ class Device:
                 sample = self._read(now, t, xid)
             except LostGpu as gone:
                 self.lose(str(gone), t)
+                # A GPU that needs a reset may answer nothing but this.
+                self._recovery = recovery_of(self.handle)
             else:
                 self.lost_since = None
                 return sample
@@ -292,10 +309,11 @@ class Device:
         why = why or self.why
         return GpuSample(
             self.static,
-            xid=xid if isinstance(xid, int) else None,
+            recovery_action=self._recovery,
             sm_lack=None if why is None else SmLack((why,)),
             lost_reason=why,
             lost_since=since or self.lost_since,
+            **(xid_values(xid) if isinstance(xid, int) else {}),
         )
 
     def _read(self, now: float, t: float, xid: int | str) -> GpuSample:
@@ -310,7 +328,7 @@ class Device:
         )
         self._fields.ask_into(self.handle, into, now, measured, now + (monotonic() - begun))
         if isinstance(xid, int):
-            into.values["xid"] = xid
+            into.values.update(xid_values(xid))
         else:
             into.missing["xid"] = xid
         self._say_why(into)
@@ -379,6 +397,8 @@ class Device:
         for key in GPU_METRICS:
             if key not in values and key not in missing:
                 missing[key] = NO_NVLINK if key in NVLINK_KEYS else COLLECTING
+        if self.parent is not None:
+            missing.update(dict.fromkeys(HEALTH_KEYS, OF_WHOLE_GPU))
         if self.static.mig_enabled:
             for key in ("util_pct", "mem_util_pct"):
                 if key in missing:

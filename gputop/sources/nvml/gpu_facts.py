@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -43,6 +44,12 @@ _LINK_SPEED = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
 _LINK_SPEEDS = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
 """Fields NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 to L11, in megabytes per second."""
 _EMPTY_SLOT_CODES = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})
+COMPUTE_MODES: Mapping[int | None, str] = {
+    pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "exclusive thread",
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive process",
+}
 VGPU_GUEST = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a vGPU seen from inside its virtual machine."""
 
@@ -65,7 +72,16 @@ def facts(handle: Handle, index: int, uuid: str, driver: str | None) -> GpuStati
 
 def more_facts(handle: Handle, static: GpuStatic) -> GpuStatic:
     """Add the other facts of a whole GPU."""
-    return replace(static, sm_count=_sm_count(handle), pci_bus_id=_pci(handle))
+    persistence = handle.number("nvmlDeviceGetPersistenceMode")
+    return replace(
+        static,
+        sm_count=_sm_count(handle),
+        pci_bus_id=_pci(handle),
+        serial=handle.text("nvmlDeviceGetSerial"),
+        persistence=None if persistence is None else bool(persistence),
+        compute_mode=COMPUTE_MODES.get(handle.number("nvmlDeviceGetComputeMode")),
+        cuda=_cuda(handle),
+    )
 
 
 def mig_facts(handle: Handle, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:
@@ -128,6 +144,16 @@ def _sm_count(handle: Handle) -> int | None:
     if not cores or per_sm is None or cores % per_sm:
         return None
     return cores // per_sm
+
+
+def _cuda(handle: Handle) -> str | None:
+    """Return the highest CUDA version of the driver."""
+    try:
+        version = int(handle.run_bare("nvmlSystemGetCudaDriverVersion"))
+    except pynvml.NVMLError:
+        return None
+    # 12080 is 12.8 (nvml.h, NVML_CUDA_DRIVER_VERSION_MAJOR).
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _pci(handle: Handle) -> str | None:

@@ -9,6 +9,9 @@ import pynvml
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.sources.nvml.device_health import KEYS as HEALTH_KEYS
+from gputop.sources.nvml.device_health import DeviceHealth
+from gputop.sources.nvml.field_values import Rate
 from gputop.sources.nvml.handle import NO_VALUE, Handle, MetricAnswers
 from gputop.sources.nvml.nvml_errors import reason
 
@@ -105,6 +108,12 @@ FIXED = (
 )
 """What a GPU's slot allows: constant while it stays there, and asked once a minute all the same."""
 
+
+def _remapped_rows(rows: Any) -> tuple[Any, ...]:
+    corrected, uncorrected, is_pending, has_failed = rows
+    return corrected, uncorrected, bool(is_pending), bool(has_failed)
+
+
 _UNCORRECTED, _CORRECTED = (
     pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
     pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
@@ -124,8 +133,8 @@ SELDOM = (
     _one("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, pynvml.NVML_AGGREGATE_ECC),
     _one("ecc_corrected", "nvmlDeviceGetTotalEccErrors", _CORRECTED, pynvml.NVML_AGGREGATE_ECC),
     Question(
-        ("remap_pending", "remap_failed"), ("nvmlDeviceGetRemappedRows",),
-        convert=lambda rows: (bool(rows[2]), bool(rows[3])),
+        ("remapped_rows_corrected", "remapped_rows_uncorrected", "remap_pending", "remap_failed"),
+        ("nvmlDeviceGetRemappedRows",), convert=_remapped_rows,
     ),
 )  # fmt: skip
 
@@ -158,14 +167,17 @@ def ask_memory_into(handle: Handle, into: MetricAnswers, now: float) -> bool:
 class Seldom:
     """One GPU's answers that need not be new in each sample."""
 
-    __slots__ = ("_all_due_at", "_fixed_due_at", "answers", "due_at")
+    __slots__ = ("_all_due_at", "_corrected", "_fixed_due_at", "_health", "answers", "due_at")
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_health: bool = False) -> None:
+        """``has_health`` is for whole GPUs: an instance's health is its GPU's."""
         self.answers = MetricAnswers()
         self.due_at = float("-inf")
         """When it is worth asking again, monotonic s."""
         self._all_due_at = float("-inf")
         self._fixed_due_at = float("-inf")
+        self._health: DeviceHealth | None = DeviceHealth() if has_health else None
+        self._corrected = Rate()
 
     def ask(self, handle: Handle, now: float, turn: int) -> None:
         """Ask all that is due.
@@ -173,7 +185,8 @@ class Seldom:
         GPUs take turns, so that their slow questions do not all fall into one tick. Questions that failed, and that
         may be answered now, are asked in between. Raises LostGpu.
         """
-        if now >= self._all_due_at:
+        asks_all = now >= self._all_due_at
+        if asks_all:
             due: tuple[Question, ...] = SELDOM
             self._all_due_at = now + SELDOM_S * (0.8 + 0.05 * (turn % 8))
             if now >= self._fixed_due_at:
@@ -185,8 +198,28 @@ class Seldom:
                 for question in FIXED + SELDOM
                 if handle.retry_at(question.handle_key) <= now
             )
-        self.answers = self.answers.without(key for question in due for key in question.keys)
+        due_keys = [key for question in due for key in question.keys]
+        if asks_all:
+            due_keys += [*HEALTH_KEYS, "ecc_corrected_per_s"]
+        self.answers = self.answers.without(due_keys)
         for question in due:
             question.ask_into(handle, self.answers, now)
+        if asks_all:
+            self._note_corrected(now)
+            if self._health is not None:
+                self._health.ask_into(handle, self.answers, now)
         retry_at = min(handle.retry_at(question.handle_key) for question in FIXED + SELDOM)
         self.due_at = min(self._all_due_at, retry_at)
+
+    def _note_corrected(self, now: float) -> None:
+        """Turn the count of corrected errors into a rate."""
+        count = self.answers.values.get("ecc_corrected_volatile")
+        if count is None:
+            why = self.answers.missing.get("ecc_corrected_volatile", NO_MEMORY)
+            self.answers.miss(("ecc_corrected_per_s",), why)
+            return
+        rate = self._corrected.feed(count, now)
+        if isinstance(rate, str):
+            self.answers.miss(("ecc_corrected_per_s",), rate)
+        else:
+            self.answers.put("ecc_corrected_per_s", rate)

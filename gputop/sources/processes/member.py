@@ -12,7 +12,7 @@ from gputop.model.feeders import FeederShares, MainWaits
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
-from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.gpu_process import NOT_ON_A_GPU, GpuProcess
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.process_facts import Facts, RunRank
 from gputop.sources.processes.process_threads import HostThreads, Threads
@@ -212,15 +212,19 @@ class Member:
         )
         if hidden is not None:
             missing.update({f"feed_{wait}_pct": hidden for wait in _MAY_BE_HIDDEN})
+        on_gpu = gpu_process or NOT_ON_A_GPU
         self._sample = ProcessSample(
             pid=self.pid,
             starttime=stat.starttime,
             ppid=stat.ppid,
             role=self.role,
             gpu=gpu_process.gpu if gpu_process else self.place.gpu,
-            gpu_mem_bytes=gpu_process.gpu_mem_bytes if gpu_process else None,
-            gpu_time_pct=gpu_process.gpu_time_pct if gpu_process else None,
-            type=gpu_process.type if gpu_process else None,
+            gpu_mem_bytes=on_gpu.gpu_mem_bytes,
+            gpu_time_pct=on_gpu.gpu_time_pct,
+            gpu_mem_time_pct=on_gpu.gpu_mem_time_pct,
+            gpu_encoder_pct=on_gpu.gpu_encoder_pct,
+            gpu_decoder_pct=on_gpu.gpu_decoder_pct,
+            type=on_gpu.type,
             cpu_pct=reading.cpu_pct,
             run_pct=reading.run_pct,
             wait_pct=reading.wait_pct,

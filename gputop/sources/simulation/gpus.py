@@ -17,6 +17,7 @@ from gputop.model.derived import IDLE
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.xid_catalogue import XIDS
 from gputop.sources.nvml.gpu_sleep import ASLEEP
 from gputop.sources.simulation.life import Chip, GpuLife, Load
 from gputop.sources.simulation.noise import busy_share, chance, drift, ripple
@@ -247,6 +248,15 @@ def _links(plan: GpuPlan, now: Load, t: float) -> dict[str, Any]:
     }
 
 
+_XID: Mapping[str, Any] = {
+    "xid": XID_CONTAINED_ECC,
+    "xid_class": XIDS[XID_CONTAINED_ECC].cause,
+    "xid_action": XIDS[XID_CONTAINED_ECC].action,
+}
+LINKS = 18
+"""NVLinks of a Hopper GPU."""
+
+
 def _errors(plan: GpuPlan, t: float, started: float) -> dict[str, Any]:
     """Return memory errors, with the Xid of a new one."""
     life = plan.life
@@ -258,8 +268,21 @@ def _errors(plan: GpuPlan, t: float, started: float) -> dict[str, Any]:
         "ecc_corrected_volatile": 0,
         "remap_pending": error,
         "remap_failed": False,
-        "xid": XID_CONTAINED_ECC if error else None,
+        "remapped_rows_corrected": 0,
+        "remapped_rows_uncorrected": 0,
+        "retired_pending": False,
+        "ecc_corrected_per_s": 0.0,
+        "recovery_action": 0,
+        **_link_states(plan),
+        **(_XID if error else {}),
     }
+
+
+def _link_states(plan: GpuPlan) -> dict[str, Any]:
+    """Return the NVLinks, all of them up."""
+    if plan.static.nvlink_peak_bytes_per_s is None:
+        return {}
+    return {"nvlink_count": LINKS, "nvlink_active": LINKS, "nvlink_down": "none"}
 
 
 def _instance(plan: GpuPlan, counters: _Counters, used: float, interval_s: float) -> GpuSample:
