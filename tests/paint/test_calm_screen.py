@@ -77,7 +77,7 @@ def test_a_pause_in_the_first_second_freezes_exactly_what_was_on_the_screen() ->
     assert playback.frame is not None
     view = replace(VIEW, span_s=300.0)
     before = main_screen(playback.frame, view, 160, 48).rows
-    assert playback.pause(lambda: None)
+    assert playback.pause()
     for second in range(1, 5):
         session.take(snapshot_at(MOMENT + second, started=MOMENT))
         while playback.player is not None and playback.player.busy:
