@@ -69,10 +69,11 @@ OUTPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "report": (
         ("report", "FILE"), ("report", "FILE", "--json"), ("report", "FILE", "--markdown"),
         ("report", "FILE", "-o", "OUT.html"), ("report", "FILE", "-o", "OUT.md"),
+        ("report", "FILE", "-o", "OUT.svg"),
     ),
     "compare": (
         ("compare", "FILE", "FILE"), ("compare", "FILE", "FILE", "--json"),
-        ("compare", "FILE", "FILE", "-o", "OUT.html"),
+        ("compare", "FILE", "FILE", "-o", "OUT.html"), ("compare", "FILE", "FILE", "FILE"),
     ),
     "dump": (("dump", "FILE", "--json"), ("dump", "FILE", "--csv")),
     "diagnose": (("diagnose", "FILE"), ("diagnose", "FILE", "--json")),

@@ -12,7 +12,18 @@ from gputop.config import Settings
 
 NEEDS = Needs(configuration=False)
 SHELLS = ("bash", "zsh", "fish", "tcsh")
-FILES = ("after", "before", "config", "file", "files", "output", "recording", "report")
+FILES = (
+    "after",
+    "before",
+    "card",
+    "config",
+    "file",
+    "files",
+    "more",
+    "output",
+    "recording",
+    "report",
+)
 """Arguments that name a file."""
 
 

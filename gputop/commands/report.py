@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         refuse_early(Path(args.output))
     if not demo and os.path.isdir(args.file) and (recordings := len(runs_in(args.file))) > 1:
         raise UsageError(
-            f"{args.file}: {recordings} recordings: name one file, or compare two of them: gputop compare A B"
+            f"{args.file}: {recordings} recordings: name one file, or compare them: gputop compare A B …"
         )
     if form == "html":
         from gputop.output.report_html import report_html

@@ -74,7 +74,7 @@ class Card(Struct, frozen=True, kw_only=True):
 def card_of(report: JobReport) -> Card:
     """The card of a report."""
     time = report.time
-    wasted = _told(time.rows())
+    wasted = _large_causes(time.rows())
     shown = wasted[:MOST_CAUSES]
     is_judged = time.lost_share is not None
     return Card(
@@ -92,7 +92,7 @@ def card_of(report: JobReport) -> Card:
     )
 
 
-def _told(rows: Iterable[TimeRow]) -> list[TimeRow]:
+def _large_causes(rows: Iterable[TimeRow]) -> list[TimeRow]:
     """Wasted parts that are told, the largest first."""
     return [row for row in rows if _is_wasted(row) and (row.of_judged or 0.0) >= LEAST_SHARE]
 
@@ -234,7 +234,7 @@ def _remarks(report: JobReport) -> list[str]:
     if not report.gpus:
         return ["No GPU was used, or none could be measured."]
     remarks = []
-    if time.judged_s > 0.0 and not _told(time.rows()):
+    if time.judged_s > 0.0 and not _large_causes(time.rows()):
         is_nothing = time.lost_s <= 0.0
         remarks.append("Nothing was wasted." if is_nothing else "Less than 1 % was wasted.")
     unmeasured = [gpu.index for gpu in report.counted if gpu.sm_pct is None]

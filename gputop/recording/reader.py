@@ -118,7 +118,7 @@ def recording_files(path: str) -> list[str]:
     if None in hosts and len(runs) > 1:
         shown = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
         raise RecordingError(
-            f"{path}: {len(runs)} recordings ({shown}): name one file, or compare two of them: gputop compare A B"
+            f"{path}: {len(runs)} recordings ({shown}): name one file, or compare them: gputop compare A B …"
         )
     return sorted(file for files in runs for file in files)
 

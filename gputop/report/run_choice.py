@@ -49,6 +49,15 @@ def with_steps_of(report: JobReport, run: StepReport | None) -> JobReport:
     return replace(report, steps=() if run is None else (run,))
 
 
+def report_of_run(name: str, report: JobReport, label: str | None) -> JobReport:
+    """Return the report of a recording with the run of this label, else its own run.
+
+    Raises UsageError for a label that is not there.
+    """
+    run = report.own_steps if label is None else _chosen(name, report, label)
+    return with_steps_of(report, run)
+
+
 def _chosen(side: str, report: JobReport, label: str | None) -> StepReport:
     if label is None:
         found = [] if report.own_steps is None else [report.own_steps]

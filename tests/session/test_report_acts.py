@@ -356,7 +356,7 @@ def test_a_folder_with_one_rotating_recording_is_reported_and_several_are_refuse
     recorded(tmp_path / "node-20260522T000000Z-78.gputop.jsonl.gz", moments(30))
     assert main(["report", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "2 recordings: name one file, or compare two of them: gputop compare A B" in line
+    assert "2 recordings: name one file, or compare them: gputop compare A B …" in line
     assert main(["report", str(tmp_path / "absent")]) == 2
 
 
