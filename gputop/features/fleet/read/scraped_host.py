@@ -77,7 +77,7 @@ class ScrapedHost:
         self.left_out: tuple[str, ...] = ()
         """Series of the newest page that were left out, with the reason."""
         self._pages: deque[_Page] = deque()
-        self._minutes: deque[_Minute] = deque(maxlen=MINUTES)
+        self._minutes: deque[_Minute] = deque(maxlen=MINUTES + 1)
         self._known: dict[GpuId, GpuReading] = {}
 
     @property
@@ -104,8 +104,13 @@ class ScrapedHost:
         """GPU time without work in the hour before ``t``."""
         hours: dict[Owned, float] = defaultdict(float)
         for minute in self._minutes:
-            for owned, gpu_h in minute.lost.items() if t - minute.begun < HOUR_S else ():
-                hours[owned] += gpu_h
+            # Of the oldest minute only its end is within the hour.
+            within_s = minute.begun + MINUTE_S - (t - HOUR_S)
+            part = min(1.0, within_s / MINUTE_S)
+            if part <= 0.0:
+                continue
+            for owned, gpu_h in minute.lost.items():
+                hours[owned] += gpu_h * part
         return [Lost(self.name, *owned, gpu_h) for owned, gpu_h in hours.items()]
 
     def history(self, t: float) -> dict[str, tuple[list[float | None], list[float | None]]]:
@@ -189,6 +194,15 @@ class ScrapedHost:
                 if times > 0:
                     facts.take(Fact(field), seconds / times)
 
+    def _minute(self, t: float) -> _Minute:
+        """The minute of this moment, which is the newest one or the one before."""
+        begun = t - t % MINUTE_S
+        for minute in reversed(self._minutes):
+            if minute.begun == begun:
+                return minute
+        self._minutes.append(_Minute(begun, {}, {}))
+        return self._minutes[-1]
+
     def _count(self, gpus: Mapping[GpuId, GpuReading], shares: Mapping[GpuId, float]) -> None:
         """Add time without work since the previous page, and chart points.
 
@@ -196,15 +210,12 @@ class ScrapedHost:
         """
         page, before = self._pages[-1], self._pages[max(0, len(self._pages) - 2)]
         spent_s = page.t - before.t if page.t - before.t <= LONGEST_PAUSE_S else 0.0
-        begun = page.t - page.t % MINUTE_S
-        if not self._minutes or self._minutes[-1].begun != begun:
-            self._minutes.append(_Minute(begun, {}, {}))
-        minute = self._minutes[-1]
+        # What was spent since the page before belongs to the minute in which it began.
+        lost = self._minute(before.t if spent_s else page.t).lost
+        drawn = self._minute(page.t).drawn
         for id, gpu in gpus.items():
             util = page.values[id].get("util_pct")
-            minute.drawn.setdefault(gpu.gpu, []).append(
-                (util, page.values[id].get("sm_active_pct"))
-            )
+            drawn.setdefault(gpu.gpu, []).append((util, page.values[id].get("sm_active_pct")))
             state, _ = judged(gpu)
             lost_s = lost_hours(state, util, spent_s)
             counted_s = page.lost_s.get(id, -1.0) - before.lost_s.get(id, 0.0)
@@ -212,4 +223,4 @@ class ScrapedHost:
                 lost_s = min(spent_s, counted_s)
             if lost_s > 0.0:
                 owned = (gpu.gpu, gpu.job, gpu.user, state)
-                minute.lost[owned] = minute.lost.get(owned, 0.0) + lost_s * shares[id] / HOUR_S
+                lost[owned] = lost.get(owned, 0.0) + lost_s * shares[id] / HOUR_S
