@@ -2,9 +2,9 @@
 
 A fleet of ``--hosts`` is written into one engine, Prometheus or VictoriaMetrics, line by line and by nothing of
 gputop's: every GPU under the names of dcgm-exporter's default file, and with ``--summed`` what the rules record of
-each host. Then a process of its own asks as the screen does, with ``--summed`` another one for every GPU, and another gives
-``--json``. ``--hosts 10000 --summed --full 32`` is a large fleet without the hour that its GPUs take to be written. Wall
-time includes whatever else the machine does.
+each host. Then a process of its own asks as the screen does, with ``--summed`` another one for every GPU, and another
+gives ``--json``. ``--hosts 10000 --summed --full 32`` is a large fleet without the hour that its GPUs take to be
+written. Wall time includes whatever else the machine does.
 """
 
 from __future__ import annotations
