@@ -97,7 +97,7 @@ def test_without_a_driver_the_loop_goes_on_and_one_line_says_why(
         "gputop: the GPUs are not watched: no NVIDIA driver found: install it"
     ]
     summary = w.summary()
-    assert "no NVIDIA driver found" in summary.text and "): 2 of " in summary.text
+    assert "no NVIDIA driver found" in summary.text and "): 2, " in summary.text
     assert summary.to_dict()["reason"] == w.reason and "no NVIDIA driver" in summary.html
     with pytest.raises(SourceError):
         gputop.watch(source=Scripted(SourceError("none")), strict=True).start()

@@ -231,7 +231,7 @@ def test_a_file_keeps_its_mode_and_a_new_one_is_the_users_alone(tmp_path: Path) 
         ("[fleet." + "x" * 9000 + "]\nurl = 'http://a'", "a cluster's name is made of up to 40"),
         ("[[alert]]\nname = 'a'\nwhen = 'temp_c > 1'\nfor = 0x" + "f" * 900, "for: must be"),
     ],
-    ids=range(16),
+    ids=range(17),
 )  # fmt: skip
 def test_a_value_without_measure_is_one_short_line_with_its_file(
     text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -189,12 +189,13 @@ def test_who_is_not_waited_for_is_a_bystander() -> None:
 
 
 def test_a_hole_is_no_information() -> None:
-    """Thirteen minutes of a GPU that holds memory and idles, with fifty seconds cut out: it idles for thirteen."""
+    """A GPU idles for thirteen minutes of which fifty seconds are not recorded: those are told apart."""
     p: ProcessSample = train(main=0.0, age_s=9000.0, gpu_mem_bytes=2.0**35)
     watch = Watch()
     watch.feed(snap(t, gpu(util=0.0, sm=0.0), [p]) for t in range(780) if not 400 <= t < 450)
     said = watch.said[-1][1]
-    assert said.verdict == "idle_holding_memory" and "13 min" in said.title
+    assert said.verdict == "idle_holding_memory" and "12 min" in said.title
+    assert "50 s more are not recorded" in said.evidence[0]
     assert {d.verdict for t, d in watch.said if t >= 450} == {"idle_holding_memory"}
     # Another process on the other side is another story.
     other = Watch()

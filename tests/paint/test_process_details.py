@@ -99,7 +99,7 @@ def test_identity_and_reasons_are_said() -> None:
     ):
         assert words in text
     assert "pin_memory on" in text
-    assert "n/a read_bytes_per_s: not permitted: run as root" in text
+    assert "READ n/a: not permitted: run as root" in text
 
 
 def test_charts_and_lanes_show_what_the_history_holds() -> None:

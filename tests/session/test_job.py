@@ -432,7 +432,7 @@ def test_a_signal_while_the_job_starts_is_passed_on_to_it(number: signal.Signals
 
 
 def test_the_job_ignores_what_was_ignored_and_nothing_else() -> None:
-    shell = "grep -E 'Sig(Ign|Blk)' /proc/$$/status"
+    shell = "grep -E 'Sig(Ign|Blk)' /proc/self/status"
     words = [sys.executable, "-c", AT_THE_START, str(int(signal.SIGUSR2)), "sh", "-c", shell]
     done = subprocess.run(words, capture_output=True, text=True, timeout=50)
     masks = {line.split()[0]: int(line.split()[1], 16) for line in done.stdout.splitlines()[:2]}
