@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gputop.commands.registry import TOPICS, page_of
 from gputop.output.markdown_document import markdown
-from tests.tools import fleet_reference, hardware_page, verdict_pictures
+from tests.tools import fleet_reference, hardware_page, threads_page, verdict_pictures
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -22,6 +22,7 @@ def texts() -> dict[Path, str]:
     return pages | {
         DOCS / "hardware.md": hardware_page.page(),
         DOCS / "pictures.md": verdict_pictures.page(MADE_BY),
+        DOCS / "design/threads.md": threads_page.page(MADE_BY),
         DOCS / "fleet_reference.md": fleet_reference.reference_page(MADE_BY),
     }
 
