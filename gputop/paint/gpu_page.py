@@ -22,6 +22,7 @@ from gputop.paint.gpu_charts import (
     gpu_lanes,
     values_at,
 )
+from gputop.paint.gpu_fields import fields
 from gputop.paint.line import Line, Row, text_row
 from gputop.paint.panes import ShownGpu
 from gputop.paint.provenance import provenance_rows
@@ -55,6 +56,8 @@ def gpu_details(
     g = ShownGpu(frame, view, position)
     head.append(panes.title(g, width))
     head += panes.evidence_rows(g, width, 0 if height < 16 else 2 if height < 36 else 3)
+    if lost := panes.last_seen(g):
+        head.append(Line().to(2).add_all(fields(lost, width - 3)).row(width))
     listed = verdict_spans(frame, g.d)
     foot = page.foot(lambda: values_at(page, listed), 1 if height < 16 or width >= ONE_LINE else 2)
     _add_charts(page, g, listed, height - len(head) - len(foot) - 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import ceil
 
 from gputop.diagnosis.gpu_owners import owner_words
 from gputop.diagnosis.shown import counts_truly
@@ -15,6 +16,7 @@ from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, sinc
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import clock_time, duration
+from gputop.model.history import MINUTE_S, MINUTES_KEPT, History
 from gputop.model.quantity import NOT_MEASURED, number, rate
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
@@ -258,8 +260,47 @@ def pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = No
 
 
 def facts(g: ShownGpu) -> list[Field]:
-    """Return counters, board and buses, the most telling first."""
+    """Return counters, board and buses, the most telling first.
+
+    Of a lost GPU the last values.
+    """
+    if g.gpu.lost_reason is not None:
+        return last_seen(g)
     return counters(g.gpu) + board(g.gpu) + buses(g.gpu)
+
+
+LAST_SEEN = ("util_pct", "power_w", "temp_c", "sm_active_pct", "mem_used_bytes")
+"""What is told of a GPU before it was lost."""
+LAST_SEEN_S, MOST_LOOKED_BACK_S = 10.0, 600.0
+"""How long before its loss the last values of a GPU may be; and how far back history has each second."""
+
+
+def last_seen(g: ShownGpu) -> list[Field]:
+    """Return a lost GPU's last values, marked as past.
+
+    Values from long before its loss are left out.
+    """
+    gpu = g.gpu
+    if gpu.lost_reason is None:
+        return []
+    ago_s = LAST_SEEN_S
+    if gpu.lost_since is not None:
+        ago_s += g.frame.snapshot.t - gpu.lost_since
+    values: list[Field] = []
+    for key in LAST_SEEN:
+        value = _last_value(g.frame.history, gpu.static.uuid, key, ago_s)
+        if value is not None:
+            values.append((FACTS[key].text(value), "dim"))
+    return [("before it was lost:", "dim"), *values] if values else []
+
+
+def _last_value(history: History, uuid: str, key: str, ago_s: float) -> float | None:
+    """Return the last value of a series that is not older than ``ago_s`` seconds; later its minute's mean."""
+    if ago_s <= MOST_LOOKED_BACK_S:
+        values = [value for _, value in history.recent(uuid, key, ago_s)]
+    else:
+        values = history.columns(uuid, key, MINUTE_S, min(MINUTES_KEPT, ceil(ago_s / MINUTE_S)))
+    return next((value for value in reversed(values) if value is not None), None)
 
 
 def memory_spans(g: ShownGpu, width: int, bar_width: int) -> list[Span]:
@@ -288,17 +329,15 @@ def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
 
 def _short_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     gpu = g.gpu
-    numbers: list[Field] = (
-        []
-        if gpu.lost_reason is not None
-        else [
-            *counters(gpu),
-            (memory(gpu), "text"),
-            (FACTS["power_w"].text(gpu.power_w), "text"),
-            (FACTS["temp_c"].text(gpu.temp_c), "text"),
-            *busiest_bus(gpu),
-        ]
-    )
+    numbers: list[Field] = [
+        *counters(gpu),
+        (memory(gpu), "text"),
+        (FACTS["power_w"].text(gpu.power_w), "text"),
+        (FACTS["temp_c"].text(gpu.temp_c), "text"),
+        *busiest_bus(gpu),
+    ]
+    if gpu.lost_reason is not None:
+        numbers = last_seen(g)
     if not g.red:
         # On a GPU on which nothing is wrong nothing stands out.
         numbers = [(text, "dim") for text, _ in numbers]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -12,6 +14,8 @@ from gputop.paint.cells import cells
 from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_page import gpu_details
+from gputop.paint.main_screen import main_screen
+from gputop.paint.panes import ShownGpu, last_seen
 from gputop.paint.provenance import provenance_rows
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
@@ -249,3 +253,33 @@ async def test_the_screen_scrolls_zooms_reads_closes_and_follows_new_frames_and_
         assert {len(row) for row in screen_rows(app)} == {60}
         await pilot.press("escape")
         assert not isinstance(app.screen, GpuDetailsScreen)
+
+
+LAST = re.compile(r"before it was lost: +UTIL +9\d +\d{3} W +\d\d °C")
+
+
+@pytest.mark.parametrize("size", [(100, 30), (120, 40), (160, 48), (200, 60)])
+def test_a_lost_gpu_shows_its_last_values_in_its_pane_and_on_its_page(
+    size: tuple[int, int],
+) -> None:
+    frame = demo_frame("lost_gpu", later_s=100)
+    (lost,) = [gpu for gpu in frame.snapshot.gpus if gpu.lost_reason is not None]
+    view = View(gpu=lost.static.uuid)
+    assert LAST.search(plain_text(main_screen(frame, view, *size).rows))
+    page = plain_text(gpu_details(frame, DetailsView(view), lost.static.uuid, *size).rows)
+    assert LAST.search(page)
+
+
+def test_the_last_values_stay_for_hours_and_none_are_made_up() -> None:
+    monitor = Monitor()
+    for tick in range(100):
+        frame = monitor.feed(snap(tick, gpu(util=90.0, power_w=500.0)))
+    lost = gpu(
+        util=None, sm=None, power_w=None, lost_reason="fell off the bus", lost_since=T0 + 100
+    )
+    for tick in (100, 400, 5000):
+        frame = monitor.feed(snap(tick, lost))
+        words = "".join(text for text, _ in last_seen(ShownGpu(frame, View(), 0)))
+        assert "UTIL  90" in words and "500 W" in words
+    never = Monitor().feed(snap(0, lost))
+    assert last_seen(ShownGpu(never, View(), 0)) == []
