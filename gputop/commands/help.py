@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from itertools import chain
@@ -23,6 +22,7 @@ from gputop.output.plain_document import plain
 from gputop.paint.glyphs import ASCII, keys_shown
 from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
+from gputop.system.terminal_size import output_width
 
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
 """The topics in which a single row can be looked up."""
@@ -78,7 +78,7 @@ MOST_MENTIONS = 5
 
 
 def _shown(document: Document) -> str:
-    return plain(document, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return plain(document, output_width(WIDTH))
 
 
 def _row_on(word: str) -> str | None:

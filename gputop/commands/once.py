@@ -6,7 +6,6 @@ Never imports Textual.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from gputop.config import Settings
 from gputop.diagnosis.sanity import SanityFilter, believed_alone
 from gputop.model.source import UsageError
 from gputop.output.messages import NOTHING_READ, say
+from gputop.system.terminal_size import output_width
 
 if TYPE_CHECKING:
     from gputop.model.expression import Expression
@@ -230,7 +230,7 @@ def _table(
     from gputop.paint.theme import THEMES
 
     terminal = stdout_terminal(settings)
-    width = max(60, shutil.get_terminal_size((120, 40)).columns)
+    width = max(60, output_width(120))
     monitor, view = Monitor(settings.interval), first_view(settings, terminal, passing)
     # A filter selects processes, which only the whole of it lists.
     is_full = getattr(args, "full", False) or passing is not None

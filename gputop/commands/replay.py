@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 
 from gputop.commands.registry import Needs
 from gputop.commands.screen import app_of, end, guarded, screen_options
@@ -15,7 +17,10 @@ from gputop.commands.shared_options import (
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.recording.reader import Recording
+from gputop.session.opening import SOON_S, Opened, Opening
+from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
+from gputop.system.awaited import run_here
 
 NEEDS = Needs("terminal")
 
@@ -45,19 +50,32 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if not SPEEDS[0] <= args.speed <= SPEEDS[1]:
         raise UsageError(f"--speed must be from {SPEEDS[0]:g} to {SPEEDS[1]:g}, not {args.speed:g}")
-    recording = Recording(args.file, recording_filter_of(args, settings))
-    at = None if args.at is None else moment_in(recording, args.at)
+    opening = Opening(args.file, partial(_opened, args, settings))
+    # With an error no screen opens.
+    early = opening.opened() if run_here(opening.ended(SOON_S)) else None
     screen = screen_options(args, settings, "gputop report FILE")
-    source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
-    with guarded(source.close) as guard:
+    with guarded(opening.close) as guard:
         guard.mute()
         from gputop.session.playback import Playback
-        from gputop.session.player import Player
 
-        player = Player(source)
-        app = app_of(screen, Playback(player=player), guard)
-        # With a time, a speed or a loop the recording is to be played; without any, the first problem is to be shown.
-        if at is None and args.speed == USUAL_SPEED and not args.loop:
-            app.opening = player.open()
+        app = app_of(screen, Playback(player=None if early is None else early.player), guard)
+        if early is None:
+            app.opens = opening
+        else:
+            app.opening = early.said
         app.run(mouse=settings.mouse)
     end(app, guard)
+
+
+def _opened(
+    args: argparse.Namespace, settings: Settings, note_read: Callable[[int], None]
+) -> Opened:
+    """Open the recording where it is to be played, or where its first problem shows.
+
+    With a time, a speed or a loop it is to be played.
+    """
+    recording = Recording(args.file, recording_filter_of(args, settings), note_read)
+    at = None if args.at is None else moment_in(recording, args.at)
+    player = Player(RecordedSource(recording, at=at, speed=args.speed, loop=args.loop))
+    is_played = at is not None or args.speed != USUAL_SPEED or args.loop
+    return Opened(player, "" if is_played else player.open())

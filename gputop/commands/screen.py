@@ -31,6 +31,7 @@ from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.terminal_kind import Terminal, choose
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+from gputop.system.terminal_size import window_size
 from gputop.system.worker import once
 
 if TYPE_CHECKING:
@@ -316,8 +317,8 @@ def draw(frame: Frame, view: View, terminal: Terminal) -> None:
     """
     assert sys.__stderr__ is not None
     descriptor = sys.__stderr__.fileno()
-    size = os.get_terminal_size(descriptor)
-    rows = main_screen(frame, view, max(20, size.columns), max(1, size.lines)).rows
+    columns, lines = window_size(descriptor)
+    rows = main_screen(frame, view, max(20, columns), max(1, lines)).rows
     text = ansi_text(rows, THEMES[terminal.theme], terminal.depth, newline="\r\n")
     data = (ALTERNATE_SCREEN + text).encode("utf-8", "replace")
     # A thread, because a terminal that takes no output would hold the write for ever.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from math import inf, isnan, nan
 from typing import TYPE_CHECKING, BinaryIO
@@ -212,8 +212,15 @@ class Recording(RecordedTimeline):
     frame. Not for two threads at once: open it twice.
     """
 
-    def __init__(self, path: str, recording_filter: RecordingFilter | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        recording_filter: RecordingFilter | None = None,
+        note_read: Callable[[int], object] | None = None,
+    ) -> None:
+        """``note_read`` is called with the bytes of text that were read so far."""
         self.path = path
+        self._note_read = note_read
         self.recording_filter = recording_filter
         self.run: RunFacts | None = None
         """The program that was recorded; known once the recording has been read to its end."""
@@ -321,6 +328,8 @@ class Recording(RecordedTimeline):
         for line in self._lines_of(part):
             if not isinstance(line, Damage):
                 self._bytes_read += len(line)
+                if self._note_read is not None:
+                    self._note_read(self._bytes_read)
             yield line
 
     def _lines_of(self, part: FilePart) -> Iterator[bytes | Damage]:

@@ -18,9 +18,11 @@ from gputop.model.durations import duration
 from gputop.model.inspection import ProcessAccess
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame
+from gputop.paint.cells import shorten
 from gputop.paint.header import WASTE
 from gputop.paint.key_presets import unknown_key, wanted_keys
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
+from gputop.paint.line import Line, text_row
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import BY_VERDICT, column_at
 from gputop.paint.process_table import ShownProcess, order_words
@@ -28,6 +30,7 @@ from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View
 from gputop.paint.view_changes import VIEW_KEYS, after_key, next_counted
 from gputop.paint.words import gpu_label
+from gputop.session.opening import Opening
 from gputop.session.playback import Playback
 from gputop.session.screen_files import end_if_failed
 from gputop.tui.keys.common_keys import CommonKeys
@@ -42,6 +45,8 @@ WHEEL_ROWS = 3
 RIGHT = 3
 """The number of the right mouse button."""
 LAYOUT_WORDS: Mapping[str, str] = {"panes": "panes, where they fit", "list": "a line a GPU"}
+LOOK_S = 0.25
+"""Distance of two looks at how far a recording is opened."""
 DRAWN_AFTER = 0.75
 """Share of an interval after which a frame that is one of several in it is drawn, too."""
 LEAST_WATCH_S = 0.5
@@ -140,6 +145,8 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         self.view, self.look, self.playback, self.access = view, THEMES[theme], playback, access
         self.opening = ""
         """What is said first, such as where a recording was opened."""
+        self.opens: Opening | None = None
+        """A recording that is still being opened; None once it is, and where there is none."""
         self.save: Callable[[str, object], str] | None = None
         """Saves a setting in the configuration and says so; None where that is not the user's own."""
         self.begins_with = ""
@@ -169,6 +176,8 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
             self.run_worker(self.playback.source.run(self.deliver), "pollers")
         if self.playback.player is not None:
             self.play_past()
+        if self.opens is not None:
+            self.run_worker(self._open(self.opens), "opening")
         if self.opening:
             self.say(self.opening)
         if self.begins_with:
@@ -177,6 +186,25 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
     def on_unmount(self) -> None:
         self._is_over = True
         self.playback.close()
+
+    async def _open(self, opening: Opening) -> None:
+        """Show how far a recording is opened, then play it; an error ends the screen."""
+        while not await opening.ended(LOOK_S):
+            self.paint()
+        try:
+            opened = opening.opened()
+        except Exception as error:  # noqa: BLE001 - told by the command, once the terminal is in order
+            self.crash = error
+            self.exit(1, return_code=1)
+            return
+        self.opens = None
+        self.playback.player = opened.player
+        self._take()
+        self.paint()
+        self.work_later()
+        self.play_past()
+        if opened.said:
+            self.say(opened.said)
 
     def play_past(self) -> None:
         """Play the recording, or the run's own past, in the loop."""
@@ -286,7 +314,12 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
             if offset_s != self.view.utc_offset_s:
                 self.view = replace(self.view, utc_offset_s=offset_s)
         # A message that asks for this may come before the widget is there, or while the program leaves.
-        if self._node_view.is_attached and self.frame is not None and width and height:
+        if not (self._node_view.is_attached and width and height):
+            return
+        if self.opens is not None:
+            words = text_row(shorten(self.opens.words(), width - 3), width, "text", 2)
+            self._node_view.set_rows([words] + [Line().row(width)] * (height - 1))
+        elif self.frame is not None:
             self._node_view.show(self.frame, self.playback.shown_view(self.view), width, height)
 
     def apply_theme(self, theme: Theme) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
+from rich.console import ConsoleDimensions
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
@@ -22,6 +23,7 @@ from textual.timer import Timer
 from gputop.model.source import unexpected
 from gputop.paint.keys import USUAL, Key, keys_of
 from gputop.paint.theme import THEMES, Theme
+from gputop.system.terminal_size import MOST_COLUMNS, MOST_ROWS
 from gputop.tui.terminal.driver import TerminalDriver
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.rows_widget import LiveRows
@@ -98,6 +100,10 @@ class PaintedApp(App[int], Generic[Shown]):
     def __init__(self, guard: TerminalGuard | None) -> None:
         # Without a guard there is no terminal: a test's pilot, or a browser.
         super().__init__(driver_class=None if guard is None else TerminalDriver)
+        # Until the driver knows the window, Textual takes the size from COLUMNS, which can be any number.
+        columns, rows = self.console.size
+        if columns > MOST_COLUMNS or rows > MOST_ROWS:
+            self.console.size = ConsoleDimensions(min(columns, MOST_COLUMNS), min(rows, MOST_ROWS))
         self.animation_level = "none"
         self.guard = guard
         self.terminal: TerminalDriver | None = None

@@ -22,13 +22,13 @@ from textual_serve.app_service import AppService
 from textual_serve.server import Server
 
 from gputop.system.children import ours, started
+from gputop.system.terminal_size import MOST_COLUMNS, MOST_ROWS
 
 LOCAL_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 """The accepted Host; any port, because a forwarded one differs."""
 MOST_VIEWERS = 8
 """Each viewer is a process that measures."""
 LARGEST_MESSAGE = 1 << 16
-MOST_COLUMNS, MOST_ROWS = 500, 200
 MOST_UNREAD = 1 << 16
 LEAVE_S = 3.0
 """How long a child may take to end once its socket is closed."""

@@ -25,6 +25,7 @@ from textual.app import App
 from textual.driver import Driver
 from textual.geometry import Size
 
+from gputop.system.terminal_size import window_size
 from gputop.tui.terminal.guard import RESTORE, TerminalGuard, in_background
 from gputop.tui.terminal.input_decoder import Paste
 
@@ -234,9 +235,8 @@ class TerminalDriver(Driver):
         self._own_loop.add_reader(self._in_fd, self._read)
 
     def _resize(self) -> None:
-        # Asked of the kernel: COLUMNS and LINES, exported, stay as they are when the window is resized.
         try:
-            columns, rows = os.get_terminal_size(self._out_fd)
+            columns, rows = window_size(self._out_fd)
         except OSError:
             columns, rows = 0, 0
         size = Size(columns or 80, rows or 25)
