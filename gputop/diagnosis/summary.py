@@ -143,7 +143,7 @@ def _role_with(leading: Badge | None, role: Role) -> Role:
 def group_of(d: GpuDiagnosis) -> str:
     """The word under which counts have a GPU.
 
-    The title of a red badge is a group of its own: what is broken is not counted as work.
+    The title of a red badge is a group of its own: a broken GPU is not counted as one that works.
     """
     if is_lost(d):
         return LOST_TITLE
@@ -358,14 +358,14 @@ NO_TROUBLE = 2 + len(_TROUBLED)
 
 
 class Trouble(Struct, frozen=True):
-    """What is wrong with a GPU first, and for how many seconds it was."""
+    """The first trouble of a GPU, and its seconds."""
 
     title: str
     lasted_s: float
 
 
 def named_trouble(d: GpuDiagnosis) -> Trouble:
-    """Return what is wrong with a GPU in trouble.
+    """Return the first trouble of a GPU that has one.
 
     A red badge comes before a verdict that only waits: it is what ranks the GPU.
     """

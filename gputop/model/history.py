@@ -291,7 +291,7 @@ class History:
     def last_full_mean(self, key: Hashable, name: str, width_s: float, t: float) -> float | None:
         """Return the mean of the last column that is over at Unix time ``t``.
 
-        The column is one of those of ``columns``; None is a gap. It is computed once: a column never changes once its
+        The columns are the same as in ``columns``; None is a gap. It is computed once: a column never changes once its
         time is over.
         """
         # A sample at a column's first instant belongs to the previous column.

@@ -63,7 +63,7 @@ def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> lis
 
 
 def measured(frame: Frame, process: ProcessSample) -> ProcessSample:
-    """Return a process as it was measured, where a screen shows means of it."""
+    """Return the measured values of a process, of which a screen shows means."""
     key = (process.pid, process.starttime, process.gpu)
     for p in frame.snapshot.processes:
         if (p.pid, p.starttime, p.gpu) == key:

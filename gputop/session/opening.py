@@ -47,7 +47,7 @@ class Opening:
         self._bytes_read = bytes_read
 
     def words(self) -> str:
-        """Return what is done and for how long: ``opening r.jsonl: 43 MB of text read, 4 s``."""
+        """Return the progress: ``opening r.jsonl: 43 MB of text read, 4 s``."""
         lasts = f"{self._clock() - self._begun:.0f} s"
         if self._bytes_read < MEGABYTE:
             return f"opening {self._name}: {lasts}"
@@ -65,7 +65,7 @@ class Opening:
         return self._worker.latest
 
     def close(self) -> None:
-        """Close what was opened; a thread that still reads is left behind."""
+        """Close the recording; a thread that still reads it is left behind."""
         self._worker.stop()
         if self._worker.latest is not None:
             self._worker.latest.player.source.close()

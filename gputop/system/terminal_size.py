@@ -22,5 +22,5 @@ def window_size(descriptor: int) -> tuple[int, int]:
 
 
 def output_width(usual: int) -> int:
-    """Return the columns of what is printed: COLUMNS, else the terminal's, else ``usual``."""
+    """Return the columns of printed text: COLUMNS, else the terminal's, else ``usual``."""
     return min(shutil.get_terminal_size((usual, 24)).columns, MOST_COLUMNS)

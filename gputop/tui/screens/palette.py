@@ -46,7 +46,7 @@ class Commands(Provider):
 
 
 def _nothing() -> None:
-    """Do what stands for no command."""
+    """Do nothing: there is no command."""
 
 
 def _shown(command: SystemCommand) -> Text:
