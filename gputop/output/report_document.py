@@ -43,6 +43,7 @@ from gputop.output.document import (
 from gputop.report.findings import FindingReport, alike
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import Fix, JobReport
+from gputop.report.process_account import ProcessReport
 from gputop.report.run_account import StepReport
 from gputop.report.run_choice import place_words
 from gputop.report.server_account import ServerReport
@@ -52,6 +53,7 @@ SCHEMA = 1
 LEAST_MONEY = 0.005
 """An amount that would be shown as 0.00 is left out."""
 MOST_FINDINGS = 12
+MOST_PROCESSES_OF_TEXT, MOST_PROCESSES_OF_PAGE = 12, 60
 _MOST_RUNS = 4
 _MOST_GAPS = 3
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
@@ -81,7 +83,7 @@ def report_document(
     if not report.gpus:
         return Document(title, (Items(report.notes or ("no GPU was used",)),), lead)
     time = time_figures(report) if report.time.all_s > 0.0 else Paragraph(NO_TIME)
-    lost = Items(tuple(filter(None, (money_line(report),))))
+    lost = Items(tuple(filter(None, (money_line(report), longest_line(report)))))
     gpus, useful = gpu_table(report, whose=page is None), Items(tuple(useful_lines(report)))
     told = frozenset() if page is None else page.charted
     findings = part(
@@ -89,11 +91,14 @@ def report_document(
     )
     changes = _what_to_change(report)
     notes = Notes(tuple(report_notes(report)))
+    most_processes = MOST_PROCESSES_OF_TEXT if page is None else MOST_PROCESSES_OF_PAGE
+    processes = _processes(report, most_processes)
     if page is None:
-        return Document(title, (time, lost, gpus, useful, *findings, *changes, notes), lead)
+        blocks = (time, lost, gpus, useful, *processes, *findings, *changes, notes)
+        return Document(title, blocks, lead)
     first = (*_missing(report), time, lost, *page.times, *changes)
     inside = (*part("GPUs", gpus, useful), *page.charts, *findings)
-    return Document(title, (*first, *inside, notes), page.lead or lead)
+    return Document(title, (*first, *inside, *processes, notes), page.lead or lead)
 
 
 def _missing(report: JobReport) -> list[Block]:
@@ -168,6 +173,45 @@ def money_line(report: JobReport) -> str:
     return (
         f"Cost of wasted time: {money(wasted)} of {money(whole)}{day}{unjudged}; at {report.price:g} a "
         "GPU-hour"
+    )
+
+
+def longest_line(report: JobReport) -> str:
+    """The longest steady waste with its time; empty without waste."""
+    finding = report.longest_waste
+    if finding is None:
+        return ""
+    begin = datetime.fromtimestamp(finding.longest_t, timezone.utc)
+    end = datetime.fromtimestamp(report.end, timezone.utc)
+    form = "%H:%M:%S" if begin.date() == end.date() else "%Y-%m-%d %H:%M:%S"
+    return (
+        f"Longest steady waste: GPU {finding.gpu}, {finding.text}, {length(finding.longest_s)} "
+        f"from {begin:{form}} UTC"
+    )
+
+
+_PROCESS_HEAD = ("GPU", "PID", "USER", "MEM PEAK", "TIME", "COMMAND")
+
+
+def _processes(report: JobReport, most: int) -> tuple[Block, ...]:
+    """GPU processes, those with the most memory first."""
+    rows = tuple(_process_row(process) for process in report.processes[:most])
+    if not rows:
+        return ()
+    unlisted = len(report.processes) - len(rows) + report.more_processes
+    more = Items((f"and {unlisted} more",) if unlisted else ())
+    return part("Processes", Table(_PROCESS_HEAD, rows, ">><>>~"), more)
+
+
+def _process_row(process: ProcessReport) -> tuple[str, ...]:
+    peak = process.memory_peak_bytes
+    return (
+        NOT_MEASURED if process.gpu is None else str(process.gpu),
+        str(process.pid),
+        process.user or NOT_MEASURED,
+        NOT_MEASURED if peak is None else f"{gib(peak)} GiB",
+        length(process.seconds),
+        process.command or NOT_MEASURED,
     )
 
 

@@ -51,12 +51,28 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "fixes": list(map(_with_bounds, report.fixes())),
         "gpus": to_builtins(report.gpus),
         "findings": list(map(_with_bounds, report.findings)),
+        "longest_waste": _longest_waste(report),
+        "processes": to_builtins(report.processes),
+        "more_processes": report.more_processes,
         "step_periods": list(map(json_keys, report.periods)),
         "servers": to_builtins(report.servers),
         "steps": to_builtins(report.steps),
         "missing": [{"t": gap.t, "text": gap.text} for gap in report.missing],
         "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],
         "notes": list(report.notes),
+    }
+
+
+def _longest_waste(report: JobReport) -> dict[str, Any] | None:
+    """The longest steady waste as JSON; null without waste."""
+    finding = report.longest_waste
+    if finding is None:
+        return None
+    return {
+        "gpu": finding.gpu,
+        "id": finding.id,
+        "begin": finding.longest_t,
+        "seconds": finding.longest_s,
     }
 
 

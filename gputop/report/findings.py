@@ -50,6 +50,10 @@ class FindingReport(Struct, frozen=True):
     number: Number | None = None
     owner: GpuOwner | None = None
     worth: Worth = NOTHING
+    longest_t: float = 0.0
+    """Begin of the longest spell, Unix time."""
+    longest_s: float = 0.0
+    """Length of the longest spell."""
 
     @property
     def when(self) -> str:
@@ -79,7 +83,19 @@ class _Finding:
         self.seconds = self.gain_s = 0.0
         self.spells = 0
         self.last_frame = -2
+        self._spell_t = self._spell_s = 0.0
+        self.longest_t, self.longest_s = first_t, 0.0
         self.latest: GpuDiagnosis | Badge | None = None
+
+    def add_time(self, t: float, seconds: float, *, begins: bool) -> None:
+        """Count ``seconds`` up to Unix time ``t``, of a new spell or of the last one."""
+        if begins:
+            self.spells += 1
+            self._spell_t, self._spell_s = t - seconds, 0.0
+        self.seconds += seconds
+        self._spell_s += seconds
+        if self._spell_s > self.longest_s:
+            self.longest_t, self.longest_s = self._spell_t, self._spell_s
 
     def report(self, gpu: int, name: str) -> FindingReport:
         """Report the sums in the words of the last sample."""
@@ -100,6 +116,8 @@ class _Finding:
                 said.number,
                 said.owner,
                 worth(latest.state, self.gain_s / (self.seconds or 1.0)),
+                self.longest_t,
+                self.longest_s,
             )
         assert latest is not None
         return FindingReport(
@@ -112,6 +130,8 @@ class _Finding:
             latest.evidence,
             latest.remedy,
             role=ROLE_OF_LEVEL[latest.level],
+            longest_t=self.longest_t,
+            longest_s=self.longest_s,
         )
 
 
@@ -159,9 +179,8 @@ class FindingsAccount:
         finding = self._findings.get(key)
         if finding is None:
             finding = self._findings[key] = _Finding(t - seconds, passed_s - seconds)
-        finding.spells += finding.last_frame != self._frame - 1
+        finding.add_time(t, seconds, begins=finding.last_frame != self._frame - 1)
         finding.last_frame = self._frame
-        finding.seconds += seconds
         return finding
 
     def _take_back(self, gpu: int, seconds: float) -> None:
@@ -174,6 +193,7 @@ class FindingsAccount:
             ):
                 finding.seconds -= min(seconds, finding.seconds)
                 finding.gain_s = min(finding.gain_s, finding.seconds)
+                finding.longest_s = min(finding.longest_s, finding.seconds)
                 if finding.seconds <= 0.0:
                     del self._findings[key]
 

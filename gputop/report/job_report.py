@@ -29,6 +29,7 @@ from gputop.recording.reader import Recording
 from gputop.recording.recorded_times import is_clock_set
 from gputop.report.findings import FindingReport, FindingsAccount
 from gputop.report.gpu_account import GpuAccount, GpuReport
+from gputop.report.process_account import ProcessAccount, ProcessReport
 from gputop.report.run_account import RunAccount, StepReport, run_of_recording
 from gputop.report.server_account import ServerAccount, ServerReport
 from gputop.report.time_account import TimeAccount, time_account
@@ -101,11 +102,21 @@ class JobReport(Struct, frozen=True):
     """GPU time in gaps."""
     other_hosts: tuple[str, ...] = ()
     """Hosts after ``host`` in a file of several."""
+    processes: tuple[ProcessReport, ...] = ()
+    """GPU processes, the one with the most memory first."""
+    more_processes: int = 0
+    """Number of GPU processes that are not listed."""
 
     @property
     def own_steps(self) -> StepReport | None:
         """The recording's run; None where several have no owner."""
         return run_of_recording(self.steps, self.run)
+
+    @property
+    def longest_waste(self) -> FindingReport | None:
+        """The verdict that wasted time for longest without a pause."""
+        wasting = [f for f in self.findings if f.kind == "verdict" and f.gain_s > 0.0]
+        return max(wasting, key=lambda finding: finding.longest_s, default=None)
 
     @property
     def counted(self) -> tuple[GpuReport, ...]:
@@ -192,6 +203,7 @@ class ReportBuilder:
         self._is_simulated = False
         self._steps = RunAccount()
         self._servers = ServerAccount()
+        self._processes = ProcessAccount()
         self._periods: dict[tuple[int, ...], StepPeriod] = {}
         self._unseen: dict[int, str] = {}
 
@@ -215,6 +227,7 @@ class ReportBuilder:
         shares = card_shares(gpu.static for gpu in snapshot.gpus)
         seconds, gap_s = self._span(snapshot)
         self._unrecorded_s += gap_s * sum(shares.values())
+        self._processes.add(snapshot, seconds)
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             account = self._gpus.get(gpu.static.uuid)
             if account is None:
@@ -311,6 +324,8 @@ class ReportBuilder:
             periods=tuple(self._periods.values()),
             missing=tuple(self._missing),
             unrecorded_s=self._unrecorded_s,
+            processes=self._processes.report(),
+            more_processes=self._processes.unlisted,
         )
 
     def _unseen_notes(self) -> list[str]:
