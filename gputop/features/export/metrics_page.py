@@ -26,6 +26,7 @@ from gputop.model.snapshot import (
     POD,
     AnySample,
     CgroupName,
+    FabricPort,
     GpuSample,
     GpuStatic,
     ProcessSample,
@@ -188,6 +189,35 @@ def metrics_page(
     return page.text()
 
 
+PORT_COUNTS = (
+    ("drops", "Packets that a port of the fabric dropped"),
+    ("retransmits", "Packets that a port of the fabric sent again"),
+    ("link_errors", "Errors of a port's link"),
+)
+"""Counters of a port, since its adapter was reset."""
+
+
+def _fabric_ports(page: TextPage, ports: Sequence[FabricPort]) -> None:
+    """Add ports by name: their faults and what they lose."""
+    faults = [
+        (labels(("port", port.name), ("kind", port.kind), ("fault", port.trouble)), 1.0)
+        for port in ports
+        if port.trouble
+    ]
+    if faults:
+        page.family(
+            "gputop_fabric_port_fault", "1: the link of this port is down or degraded", faults
+        )
+    for key, text in PORT_COUNTS:
+        counts = []
+        for port in ports:
+            value: int | None = getattr(port, key)
+            if value is not None:
+                counts.append((labels(("port", port.name), ("kind", port.kind)), float(value)))
+        if counts:
+            page.family(f"gputop_fabric_port_{key}_total", text, counts, "counter")
+
+
 def gpu_labels(static: GpuStatic) -> str:
     """Return the labels of a GPU: ``gpu``, ``uuid``, ``mig``."""
     return labels(("gpu", str(static.index)), ("uuid", static.uuid), ("mig", static.mig_instance))
@@ -210,6 +240,7 @@ def _reading(
     page.family("gputop_host_info", "The machine", [(named, 1.0)])
     if reading.host_fresh:
         _families(page, host_series(), [(snapshot.host, "")])
+        _fabric_ports(page, snapshot.fabric_ports)
     gpus = snapshot.gpus if reading.gpus_fresh else ()
     present = [(gpu, gpu_labels(gpu.static)) for gpu in gpus]
     _gpus(page, present, snapshot)

@@ -24,7 +24,7 @@ from gputop.features.fleet.read.outages import HostOutages
 
 MEANS = ("util_pct", "sm_active_pct")
 SLACK_S = 5.0
-IN_TURNS = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
+IN_TURNS = (("power_w", "ages", "ports"), ("mem_used_bytes", "quiet"))
 """Asked for in turns, at every second refresh."""
 _NO_FACTS = SeriesFacts()
 
@@ -76,7 +76,7 @@ class FleetReader:
         seldom = IN_TURNS[(self._refreshes - 1) % 2] if self._refreshes else sum(IN_TURNS, ())
         # The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum.
         width_s = 2 * schema.scrape_s + SLACK_S
-        newest = {
+        newest: dict[str, str] = {
             key: queries.metric(schema, key, lambda series: over("last_over_time", series, width_s))
             for key in ("power_w", "mem_used_bytes")
             if key in seldom
@@ -87,6 +87,7 @@ class FleetReader:
             "facts": queries.node_facts(schema),
             "marks": queries.marks(schema, ages="ages" in seldom),
             "quiet": queries.quiet(schema) if "quiet" in seldom else "",
+            "ports": queries.ports(schema) if "ports" in seldom else "",
         }
 
     def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> str:
@@ -107,6 +108,8 @@ class FleetReader:
             inventory.name_jobs(self._facts)
         if "marks" in answers.rows:
             self._outages.take(answers, t)
+        if "ports" in answers.rows:
+            self._outages.take_ports(answers)
         gap = self._outages.gap(self._values["util_pct"], now.get("util_pct", {}), t)
         self._values["quiet"] = now.pop("quiet", self._values["quiet"])
         self._values.update({} if gap else now)
@@ -143,6 +146,6 @@ class FleetReader:
             tuple(name for name in DIALECTS if name in self._inventory.schema.labels),
             self._outages.age_s(t),
             alerts=self._outages.alerts,
-            problems=tuple(dict.fromkeys(problems)),
+            problems=tuple(dict.fromkeys((*problems, *self._outages.port_lines))),
             gone=self._outages.removed_hosts(t),
         )

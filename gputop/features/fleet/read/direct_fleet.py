@@ -119,7 +119,7 @@ class DirectFleet(FleetSource):
             f"{name}: {absent.reason}" for name, absent in down.items() if absent.kind != "pending"
         ]
         for name, host in self._hosts.items():
-            problems += [f"{name}: {left_out}" for left_out in host.left_out]
+            problems += [f"{name}: {text}" for text in (*host.port_lines, *host.left_out)]
         found = self._counted(down)
         own_names = {name: host.own_name for name, host in self._hosts.items() if host.own_name}
         return FleetReading(

@@ -37,6 +37,7 @@ from gputop.features.fleet.read.decode_values import (
     in_units,
     user_of,
 )
+from gputop.features.fleet.read.fabric_ports import COUNTS, FAULT, PORT, fault_line
 from gputop.features.fleet.read.queries import DIALECT_LABEL, FleetSchema
 from gputop.model.exposition import Labels, PageLimitError, parse_page
 
@@ -66,6 +67,7 @@ TOO_MANY_GPUS = f"its page has more than {MOST_GPUS:,} GPUs"
 
 def _wanted_names() -> frozenset[str]:
     names = {_INFO, _SHARE, _UP, _HOST, _LOST, _STATES, *_MARKS, *_STEP_NAMES}
+    names |= {FAULT, *COUNTS}
     for dialect in DIALECTS.values():
         names |= {dialect.signals[key].name for key in GPU_KEYS if key in dialect.signals}
         names |= {dialect.facts, dialect.processes}
@@ -98,7 +100,8 @@ class HostPage(Struct, frozen=True):
 
     ``own_names`` are what the host calls itself, by dialect. ``is_late``: the exporter said that its driver does not
     answer. ``steps`` are counters of announced steps by name and rank, ``lost_s`` the seconds that a node counted as
-    wasted or idle. ``left_out`` names series beyond a limit.
+    wasted or idle. ``port_faults`` are faults of the fabric in words, ``port_counts`` counters by name and port.
+    ``left_out`` names series beyond a limit.
     """
 
     gpus: Sequence[PageGpu] = ()
@@ -107,6 +110,8 @@ class HostPage(Struct, frozen=True):
     steps: Mapping[tuple[str, str], float] = {}
     ranks: Sequence[PageRank] = ()
     lost_s: Mapping[GpuId, float] = {}
+    port_faults: Sequence[str] = ()
+    port_counts: Mapping[tuple[str, str], float] = {}
     left_out: tuple[str, ...] = ()
 
 
@@ -143,8 +148,20 @@ def read_host_page(text: str, host: str) -> HostPage:
         steps=steps,
         ranks=list(ranks),
         lost_s=lost_s,
+        port_faults=[
+            label_text(fault_line(labels)) for labels, value in rows[FAULT] if value == 1.0
+        ],
+        port_counts=_port_counts(rows),
         left_out=tuple(map(str, read.left_out)),
     )
+
+
+def _port_counts(rows: Rows) -> dict[tuple[str, str], float]:
+    counts: dict[tuple[str, str], float] = {}
+    for name in COUNTS:
+        for labels, value in rows.get(name, ()):
+            counts[name, label_text(labels.get(PORT, ""))] = value
+    return counts
 
 
 def _own_names(rows: Rows) -> dict[str, str]:

@@ -16,10 +16,13 @@ from gputop.features.fleet.fleet_reading import Down, FiringAlert, RemovedHost
 from gputop.features.fleet.read import queries
 from gputop.features.fleet.read.decode_labels import GpuIdentity, Labels, Place, SeriesKey, place_of
 from gputop.features.fleet.read.engine import FleetAnswers, LabelCache, values
+from gputop.features.fleet.read.fabric_ports import COUNTS, PORT, count_line, fault_line
 from gputop.features.fleet.read.gpu_inventory import DAY_S, FleetInventory
 from gputop.model.clean_text import clean_text
 
 MOST_ALERTS = 500
+MOST_PORTS = 100
+"""Ports of the fabric that are named."""
 _NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")
 """Labels that do not say what an alert is about."""
 NO_ANSWER = "the exporter does not answer"
@@ -64,6 +67,8 @@ class HostOutages:
         self._inventory = inventory
         self.labels: LabelCache[Mapping[str, str]] = LabelCache(dict)
         self.alerts: tuple[FiringAlert, ...] = ()
+        self.port_lines: tuple[str, ...] = ()
+        """Ports of the fabric that are down, drop or retransmit, with their hosts."""
         self._marks: Mapping[str, Mapping[Place, float]] = {}
         """Values of scraped addresses by mark, of the last answer; empty until one came."""
         self._ages: Mapping[Place, float] = {}
@@ -81,6 +86,19 @@ class HostOutages:
         }:
             self._ages = ages
             self._last_seen.update(ages)
+
+    def take_ports(self, answers: FleetAnswers) -> None:
+        """Read an answer to ``queries.ports``."""
+        named = self._places()
+        lines: list[str] = []
+        for labels, value in values(answers.rows_of("ports"), self.labels):
+            mark = labels.get(queries.DIALECT_LABEL, "")
+            words = fault_line(labels)
+            if mark in COUNTS:
+                words = count_line(mark, labels.get(PORT, "?"), value)
+            host = named.get(place_of(labels, self._inventory.schema.place), "?")
+            lines.append(f"{host}: {clean_text(words)}")
+        self.port_lines = tuple(sorted(lines)[:MOST_PORTS])
 
     def age_s(self, t: float) -> float | None:
         """The median age of values."""

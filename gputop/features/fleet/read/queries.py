@@ -26,6 +26,7 @@ from gputop.features.fleet.promql import (
     unwritten,
     window,
 )
+from gputop.features.fleet.read import fabric_ports
 
 DIALECT_LABEL = "gputop_names"
 """Label that carries a mark: the dialect of a series, or one of these:"""
@@ -43,6 +44,8 @@ LATE, DEAD = "late", "dead"
 """Seconds for which a driver hangs, and since a file that nobody renews was written."""
 EXPORTER = "exporter"
 """The pod in which an exporter runs."""
+PORT_FAULT = "port fault"
+"""A port of the fabric whose link is down or degraded."""
 USER = "user of "
 """Begins the mark of users of processes; the dialect follows."""
 UP = "up"
@@ -292,6 +295,22 @@ def marks(schema: FleetSchema, *, ages: bool) -> str:
     return union(
         marked(max_by(schema.place, expr), mark) if mark else expr for expr, mark in of_places
     )
+
+
+def ports(schema: FleetSchema) -> str:
+    """Ports of the fabric with a fault, and what ports lost in five minutes, by counter.
+
+    Empty where gputop runs on no node.
+    """
+    if "gputop" not in schema.labels:
+        return ""
+    q = schema.scope("gputop")
+    by = (*schema.place, fabric_ports.PORT)
+    parts = [marked(f"{max_by((*by, 'fault'), q.series(fabric_ports.FAULT))} == 1", PORT_FAULT)]
+    for name, count in fabric_ports.COUNTS.items():
+        increase = max_by(by, over("increase", q.series(name), WINDOW_S))
+        parts.append(marked(f"({increase} >= {count.least:g})", name))
+    return union(parts)
 
 
 def node_facts(schema: FleetSchema) -> str:

@@ -30,6 +30,7 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.judge.gpu_state import judged, lost_hours
 from gputop.features.fleet.read.decode_values import Fact, reading_of
+from gputop.features.fleet.read.fabric_ports import risen
 from gputop.features.fleet.read.host_page import STEPS, HostPage, PageGpu, read_host_page
 from gputop.model.exposition import PageLimitError
 
@@ -52,6 +53,7 @@ class _Page(Struct, frozen=True):
     values: Mapping[GpuId, Mapping[str, float]]
     steps: Mapping[tuple[str, str], float]
     lost_s: Mapping[GpuId, float]
+    port_counts: Mapping[tuple[str, str], float]
 
 
 class _Minute(Struct, frozen=True):
@@ -76,6 +78,8 @@ class ScrapedHost:
         """Whether the exporter said that its driver does not answer."""
         self.left_out: tuple[str, ...] = ()
         """Series of the newest page that were left out, with the reason."""
+        self.port_lines: tuple[str, ...] = ()
+        """Ports of the fabric that are down, drop or retransmit, in words."""
         self._pages: deque[_Page] = deque()
         self._minutes: deque[_Minute] = deque(maxlen=MINUTES + 1)
         self._known: dict[GpuId, GpuReading] = {}
@@ -137,10 +141,12 @@ class ScrapedHost:
             # Of two dialects the preferred one comes first.
             values[gpu.identity.id] = {**gpu.values, **values.get(gpu.identity.id, {})}
         self.dialects = tuple(dict.fromkeys(gpu.key.dialect for gpu in read.gpus))
-        self._pages.append(_Page(t, values, read.steps, read.lost_s))
+        self._pages.append(_Page(t, values, read.steps, read.lost_s, read.port_counts))
         while t - self._pages[0].t > WINDOW_S:
             self._pages.popleft()
         self._name_steps(read)
+        lost_by_ports = risen(read.port_counts, self._pages[0].port_counts)
+        self.port_lines = (*read.port_faults, *lost_by_ports)
         gpus = {gpu.id: gpu for gpu in merged(map(self._reading, read.gpus))}
         self._count(gpus, {gpu.identity.id: gpu.identity.share for gpu in read.gpus})
         self._known = {**gpus, **self._missing(gpus)}
