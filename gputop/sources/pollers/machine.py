@@ -170,13 +170,31 @@ class MachinePoller:
             is_late = True
         # A reading that comes while a late tick waits for /proc makes a tick of its own.
         ends_wait = self._has_reading if is_late else never
-        has_pass = await self.processes.reads(
-            self._clock() + self._grace_s, ends_wait, meanwhile=self.nvml.set_hung_call_aside
-        )
+        has_pass = await self._reads_processes(ends_wait)
         if self.is_stopped or ends_wait():
             return False
         self._end_tick(has_pass=has_pass)
         return True
+
+    async def _reads_processes(self, ends_wait: Callable[[], bool]) -> bool:
+        """Wait for a pass over /proc, for the time of grace; False without one.
+
+        A tick that falls due meanwhile has its reading begun: ticks as short as a pass are not missed.
+        """
+        number = self.processes.begin_pass()
+        grace_at = self._clock() + self._grace_s
+        aside = self.nvml.set_hung_call_aside
+        while not self.is_stopped:
+            until = min(grace_at, self.beat.due)
+            if await self.processes.reads(number, until, ends_wait, meanwhile=aside):
+                return True
+            now = self._clock()
+            if now >= grace_at or ends_wait():
+                return False
+            if now >= self.beat.due:
+                self.beat.falls_due(now)
+                self._begins_reading()
+        return False
 
     def ask_driver(self) -> None:
         """Start the first reading of the GPUs, and nothing else yet."""

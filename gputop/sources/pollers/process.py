@@ -92,20 +92,27 @@ class ProcessPoller:
         """Start a pass, or one more after the present one."""
         self._pass.ask()
 
+    def begin_pass(self) -> int:
+        """Ask for a pass and return its number, for ``reads``.
+
+        A pass under way does not count: it may not know the newest processes.
+        """
+        number = self._begun + 1
+        self._pass.ask()
+        return number
+
     async def reads(
         self,
+        number: int,
         until: float,
         unless: Callable[[], bool] = never,
         meanwhile: Callable[[], object] = never,
     ) -> bool:
-        """Start a pass and wait for its end; False at monotonic ``until``.
+        """Wait for the end of a pass; False at monotonic ``until``.
 
-        A pass under way does not count: it may not know the newest processes. Also False as soon as ``unless`` says
-        so. ``meanwhile`` is called now and then.
+        Also False as soon as ``unless`` says so. ``meanwhile`` is called now and then.
         """
-        wanted = self._begun + 1
-        self._pass.ask()
-        while self._pass.turns < wanted:
+        while self._pass.turns < number:
             left_s = min(until - self._clock(), LOOK_AGAIN_S)
             if await self._pass.ended(left_s, unless=unless):
                 continue
