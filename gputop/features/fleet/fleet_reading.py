@@ -27,6 +27,9 @@ GpuId = tuple[str, str, str]
 """See ``gpu_id``."""
 History = Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]]
 """GPU → utilisation and SM activity in percent by minute of an hour, the oldest first; None where not measured."""
+NO_ANSWER = "the exporter does not answer"
+LATE_DRIVER = "the driver does not answer: it is late or hangs"
+"""Why a host has no values."""
 SIMULATED = "simulated"
 """The source of a reading that came from no engine."""
 

@@ -12,6 +12,8 @@ import gzip
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -506,3 +508,12 @@ def test_only_questions_that_a_proxy_cannot_read_go_through_one(
             proxy_of(url)
     else:
         assert proxy_of(url) == proxy
+
+
+def test_the_simulated_fleet_needs_no_client_of_http() -> None:
+    code = (
+        "import sys; from gputop.cli import main; main(['fleet', 'demo', '--json']); "
+        "print(*{'httpcore', 'urllib.request', 'textual'}.intersection(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == ""

@@ -12,7 +12,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 from gputop.features.fleet.exporter_names import host_of
-from gputop.features.fleet.fleet_reading import Down, FiringAlert, RemovedHost
+from gputop.features.fleet.fleet_reading import (
+    LATE_DRIVER,
+    NO_ANSWER,
+    Down,
+    FiringAlert,
+    RemovedHost,
+)
 from gputop.features.fleet.read import queries
 from gputop.features.fleet.read.decode_labels import GpuIdentity, Labels, Place, SeriesKey, place_of
 from gputop.features.fleet.read.engine import FleetAnswers, LabelCache, values
@@ -25,8 +31,6 @@ MOST_PORTS = 100
 """Ports of the fabric that are named."""
 _NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")
 """Labels that do not say what an alert is about."""
-NO_ANSWER = "the exporter does not answer"
-LATE_DRIVER = "the driver does not answer: it is late or hangs"
 LEAST_SILENCE_S = 60.0
 """Without any ``up`` a host is down after so long without a new value, or after four scrapes, beside others that have
 new ones."""

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, group_of, host_of
 from gputop.features.fleet.fleet_reading import (
+    LATE_DRIVER,
+    NO_ANSWER,
     NO_JOB,
     Down,
     FiringAlert,
@@ -38,7 +40,7 @@ from gputop.features.fleet.read.decode_labels import (
     recorded_place,
 )
 from gputop.features.fleet.read.engine import Engine, FleetAnswers, LabelCache, values
-from gputop.features.fleet.read.outages import LATE_DRIVER, NO_ANSWER, marked_places
+from gputop.features.fleet.read.outages import marked_places
 from gputop.features.fleet.read.queries import (
     AGE,
     DIALECT_LABEL,

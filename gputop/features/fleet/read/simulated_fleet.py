@@ -13,7 +13,9 @@ from msgspec import Struct
 from gputop.diagnosis.types import State
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
+    LATE_DRIVER,
     MINUTES,
+    NO_ANSWER,
     NO_JOB,
     SIMULATED,
     Down,
@@ -27,7 +29,6 @@ from gputop.features.fleet.fleet_reading import (
     Lost,
 )
 from gputop.features.fleet.judge.gpu_state import judged, lost_hours
-from gputop.features.fleet.read.outages import LATE_DRIVER, NO_ANSWER
 from gputop.model.snapshot import POD
 from gputop.sources.simulation.noise import chance, drift
 
