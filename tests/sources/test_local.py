@@ -65,6 +65,7 @@ def test_a_chosen_gpu_has_the_librarys_exact_values_of_two_samples(
         "index": 1, "uuid": uuid_of(1), "name": "NVIDIA H100 80GB HBM3", "architecture": "hopper", "sm_count": 132,
         "pci_bus_id": "00000000:1B:00.0", "driver": "570.86.15", "nvlink_peak_bytes_per_s": 18 * 26562e6,
         "mig_enabled": False, "mig_parent": None, "mig_instance": None, "unified_memory": None,
+        "serial": "1652000000001", "persistence": True, "compute_mode": "default", "cuda": "12.8",
     }  # fmt: skip
     own = {
         (p["pid"], p["type"]): p["gpu_mem_bytes"]

@@ -23,7 +23,8 @@ LINK_COUNT: int = pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT
 LINK_STATE: int = pynvml.NVML_FI_DEV_NVLINK_GET_STATE
 MOST_LINKS: int = pynvml.NVML_NVLINK_MAX_LINKS
 FIELDS = ("nvmlDeviceGetFieldValues",)
-LINK_KEYS = ("nvlink_count", "nvlink_active", "nvlink_down")
+LINK_KEYS = ("nvlink_count", "nvlink_active")
+"""Which are down has no reason of its own: it is missing with the number of those that are up."""
 KEYS = ("recovery_action", "retired_pending", "module_power_w", *LINK_KEYS)
 NO_LINKS = "no NVLink on this GPU"
 NONE_DOWN = "none"
@@ -73,7 +74,7 @@ class DeviceHealth:
                 down.append(link)
         into.put("nvlink_count", number)
         if unknown:
-            into.miss(("nvlink_active", "nvlink_down"), unknown)
+            into.miss(("nvlink_active",), unknown)
         else:
             into.put("nvlink_active", number - len(down))
             into.values["nvlink_down"] = ", ".join(map(str, down)) or NONE_DOWN

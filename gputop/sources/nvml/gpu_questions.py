@@ -200,7 +200,7 @@ class Seldom:
             )
         due_keys = [key for question in due for key in question.keys]
         if asks_all:
-            due_keys += [*HEALTH_KEYS, "ecc_corrected_per_s"]
+            due_keys += [*HEALTH_KEYS, "nvlink_down", "ecc_corrected_per_s"]
         self.answers = self.answers.without(due_keys)
         for question in due:
             question.ask_into(handle, self.answers, now)
