@@ -193,7 +193,9 @@ class MachinePoller:
                 return False
             if now >= self.beat.due:
                 self.beat.falls_due(now)
-                self._begins_reading()
+                # Not while one waits to be taken: the next would replace it, and its events would be lost.
+                if not self.nvml.has_ended:
+                    self._begins_reading()
         return False
 
     def ask_driver(self) -> None:
