@@ -8,13 +8,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import State
 from gputop.model.snapshot import POD
+
+
+class NameOf(Struct, frozen=True):
+    """Marks a field that may name a person or a machine; ``kind`` says how it is hidden."""
+
+    kind: Literal["host", "device", "cluster", "user", "verdict", "words", "labels"]
+
+
+HostName = Annotated[str, NameOf("host")]
+DeviceName = Annotated[str, NameOf("device")]
+ClusterName = Annotated[str, NameOf("cluster")]
+UserName = Annotated[str, NameOf("user")]
+VerdictName = Annotated[str | None, NameOf("verdict")]
+Words = Annotated[str, NameOf("words")]
+"""A line for people, in which names may occur."""
+AboutLabels = Annotated[Mapping[str, str], NameOf("labels")]
 
 GpuState = State | Literal["allocated_unused"]
 """The state of a GPU that is there: of a node, or that a job holds it and no process uses it, which a node by itself
@@ -43,22 +59,22 @@ class FleetReading(Struct, frozen=True):
     """
 
     t: float
-    source: str
+    source: Words
     gpus: Sequence[GpuReading]
-    down: Mapping[str, Down] = {}
+    down: Mapping[HostName, Down] = {}
     names: tuple[str, ...] = ()
     age_s: float | None = None
     hour: LastHour = field(default_factory=lambda: LastHour())
     alerts: Sequence[FiringAlert] = ()
-    problems: tuple[str, ...] = ()
-    gone: Mapping[str, RemovedHost] = {}
+    problems: tuple[Words, ...] = ()
+    gone: Mapping[HostName, RemovedHost] = {}
     shares: Sequence[HostShare] = ()
-    missing: Mapping[str, int] = {}
+    missing: Mapping[HostName, int] = {}
     opens: Mapping[str, Sequence[str]] = {}
     """Hosts that are reached by ssh, with the command that opens their own screen."""
     own_names: Mapping[str, str] = {}
     """What hosts call themselves that are known by another name."""
-    repeated: Mapping[str, str] = {}
+    repeated: Mapping[HostName, HostName] = {}
     """Hosts whose GPUs all count under another host."""
 
 
@@ -115,9 +131,9 @@ class GpuReading(Struct, frozen=True):
     mean training step of its ranks and their wait in it.
     """
 
-    host: str
+    host: HostName
     gpu: str
-    uuid: str = ""
+    uuid: DeviceName = ""
     model: str = ""
     names: str = ""
     util_pct: float | None = None
@@ -130,15 +146,15 @@ class GpuReading(Struct, frozen=True):
     temp_c: float | None = None
     is_quiet: bool | None = False
     job: JobName = NO_JOB
-    user: str = ""
+    user: UserName = ""
     own_state: State | None = None
-    own_verdict: str | None = None
+    own_verdict: VerdictName = None
     is_lost: bool = False
     is_allocated: bool = False
     step_s: float | None = None
     step_wait_s: float | None = None
     unanswered: frozenset[str] = frozenset()
-    cluster: str = ""
+    cluster: ClusterName = ""
     mig: str = ""
 
     @property
@@ -192,7 +208,7 @@ class Down(Struct, frozen=True):
     """
 
     since_s: float | None
-    reason: str
+    reason: Words
     kind: Literal["down", "late", "pending"] = "down"
 
 
@@ -209,10 +225,10 @@ class Lost(Struct, frozen=True):
     Of one GPU, or of a host where ``gpu`` is empty.
     """
 
-    host: str
+    host: HostName
     gpu: str
     job: JobName
-    user: str
+    user: UserName
     state: GpuState
     gpu_h: float
 
@@ -235,8 +251,8 @@ class FiringAlert(Struct, frozen=True):
 
     name: str
     severity: str
-    host: str
-    labels: Mapping[str, str]
+    host: HostName
+    labels: AboutLabels
 
     @property
     def about(self) -> str:
@@ -255,9 +271,9 @@ class HostShare(Struct, frozen=True):
     A large fleet is read from shares, as the rules recorded them.
     """
 
-    host: str
+    host: HostName
     job: JobName
-    user: str
+    user: UserName
     states: Mapping[FleetState, int]
     util_pct: float | None = None
     sm_active_pct: float | None = None

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from typing import get_type_hints
 
 import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.fleet.fleet_reading import (
+    Down,
     FiringAlert,
     FleetError,
     FleetReading,
+    GpuReading,
     HostShare,
     JobName,
+    LastHour,
+    Lost,
     RemovedHost,
 )
 from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
@@ -135,3 +140,18 @@ def test_sums_and_removed_hosts_are_redacted() -> None:
     read = RedactedFleet(Large(1), Redactor()).ask()
     assert [(share.user, share.gpus) for share in read.shares] == [("user1", 8)]
     assert list(read.gone.values()) == [RemovedHost(8, 60.0)] and "node" not in str(read)
+
+
+PLAIN = {"gpu", "model", "names", "mig", "kind", "name", "severity", "note", "quantity"}
+"""Texts of a reading that name no person and no machine."""
+
+
+def test_every_text_of_a_reading_is_marked_as_a_name_or_known_as_none() -> None:
+    records = (FleetReading, GpuReading, Down, RemovedHost, Lost, LastHour, FiringAlert, HostShare)
+    unmarked = {
+        f"{record.__name__}.{name}"
+        for record in records
+        for name, hint in get_type_hints(record, include_extras=True).items()
+        if hint in (str, str | None) and name not in PLAIN
+    }
+    assert unmarked == set()

@@ -7,7 +7,7 @@ with and without.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from gputop.features.fleet.fleet_reading import (
     History,
     JobName,
     LastHour,
+    NameOf,
 )
 from gputop.model.redaction import Redactor
 
@@ -51,6 +52,17 @@ T = TypeVar("T")
 Row = TypeVar("Row", bound=Struct)
 
 
+Hider = Callable[[Any], Any]
+
+
+def _is_mark(argument: Any) -> bool:
+    return isinstance(argument, NameOf)
+
+
+def _kept(value: Any) -> Any:
+    return value
+
+
 class RedactedFleet(FleetSource):
     """Passes on what another fleet answers, redacted."""
 
@@ -58,18 +70,18 @@ class RedactedFleet(FleetSource):
         self._fleet, self._redactor = fleet, redactor
         self._hosts: dict[str, str] = {}
         self._shown: dict[str, str] = {}
-        self._fields: Mapping[str, Callable[[Any], Any]] = {
-            "host": self._host, "uuid": lambda uuid: redactor.device(uuid) if uuid else "",
-            "cluster": lambda cluster: redactor.number("cluster", cluster) if cluster else "", "job": self._job,
-            "user": lambda user: redactor.user(user) or "", "own_verdict": self._verdict, "reason": redactor.text,
-            "labels": lambda labels: {name: self._label(name, value) for name, value in labels.items()},
-            "source": redactor.text, "gpus": self._rows, "down": self._by_host, "hour": self._row,
-            "lost": self._rows, "gone": self._by_host, "shares": self._rows, "missing": self._by_host,
-            "repeated": lambda hosts: {self._host(host): self._host(other) for host, other in hosts.items()},
-            "alerts": self._rows, "problems": lambda problems: tuple(map(redactor.text, problems)),
-        }  # fmt: skip
-        """What is hidden of a reading, of its parts and of their rows, by field. A reason may name a host: by then it
-        is known as such."""
+        self._hiders: Mapping[str, Hider] = {
+            "host": self._host,
+            "device": lambda uuid: redactor.device(uuid) if uuid else "",
+            "cluster": lambda cluster: redactor.number("cluster", cluster) if cluster else "",
+            "user": lambda user: redactor.user(user) or "",
+            "verdict": self._verdict,
+            # A line may name a host: by then it is known as such.
+            "words": redactor.text,
+            "labels": self._labels,
+        }
+        """How names of a kind are hidden, see ``NameOf``."""
+        self._plans: dict[type, Mapping[str, Hider]] = {}
 
     @property
     def source(self) -> str:  # type: ignore[override]
@@ -117,23 +129,44 @@ class RedactedFleet(FleetSource):
     def _rows(self, rows: Sequence[Row] | None) -> list[Row] | None:
         return None if rows is None else [self._row(row) for row in rows]
 
-    def _by_host(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            self._host(host): self._row(row) if isinstance(row, Struct) else row
-            for host, row in rows.items()
-        }
-
     def _row(self, row: Row) -> Row:
-        # What the row holds; a number of GPUs names none.
-        held = {name: getattr(row, name) for name in row.__struct_fields__ if name in self._fields}
-        return replace(
-            row,
-            **{
-                name: self._fields[name](value)
-                for name, value in held.items()
-                if value.__class__ is not int
-            },
-        )
+        """The row without names, by the types of its fields."""
+        cls = type(row)
+        if cls not in self._plans:
+            hints = get_type_hints(cls, include_extras=True)
+            hiders = {name: self._hider(hint) for name, hint in hints.items()}
+            self._plans[cls] = {name: hide for name, hide in hiders.items() if hide is not None}
+        hidden = {name: hide(getattr(row, name)) for name, hide in self._plans[cls].items()}
+        return replace(row, **hidden)
+
+    def _hider(self, hint: Any) -> Hider | None:
+        """The function that hides the names in a value of this type; None for a type without."""
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            mark = next(filter(_is_mark, arguments), None)
+            return None if mark is None else self._hiders[mark.kind]
+        if hint is JobName:
+            return self._job
+        if isinstance(hint, type) and issubclass(hint, Struct):
+            return self._row
+        if origin is Mapping:
+            return self._mapping_hider(*map(self._hider, arguments))
+        if origin not in (Sequence, tuple):
+            return None
+        hide = self._hider(next(iter(arguments)))
+        if hide is None:
+            return None
+        kind = tuple if origin is tuple else list
+        return lambda values: kind(map(hide, values))
+
+    def _mapping_hider(self, of_key: Hider | None, of_value: Hider | None) -> Hider | None:
+        if of_key is None and of_value is None:
+            return None
+        key, value = of_key or _kept, of_value or _kept
+        return lambda rows: {key(name): value(row) for name, row in rows.items()}
+
+    def _labels(self, labels: Mapping[str, str]) -> dict[str, str]:
+        return {name: self._label(name, value) for name, value in labels.items()}
 
     def _host(self, host: str) -> str:
         if host and host not in self._shown:
