@@ -63,7 +63,7 @@ def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
 
     ``gpu`` is the NVML name. Raises NoPeak.
     """
-    product = _product(gpu)
+    product = product_of(gpu)
     row = next((row for row in PEAKS if re.fullmatch(row.name, product)), None)
     if row is None:
         raise NoPeak(f"no data sheet of {gpu} is known to gputop: give peak_flops")
@@ -73,6 +73,6 @@ def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
     return tera * 1e12, f"NVIDIA {row.source}"
 
 
-def _product(name: str) -> str:
+def product_of(name: str) -> str:
     """NVML's name of a GPU without its maker and line."""
     return re.sub(r"^((?:NVIDIA|Tesla)\s+)+", "", name.strip())

@@ -25,6 +25,7 @@ from gputop.model.quantity import (
 )
 from gputop.model.server_words import bounds, rate
 from gputop.model.serving import LABELS, TIMES
+from gputop.model.smaller_cards import card_words
 from gputop.model.snapshot import Event
 from gputop.model.step_pace import SOURCE_WORDS
 from gputop.output.document import (
@@ -89,7 +90,8 @@ def report_document(
     findings = part(
         "Other findings" if told else "Findings", *finding_blocks(report, most_findings, told)
     )
-    changes = _what_to_change(report)
+    cards = Items(tuple(card_words(row) for row in report.smaller_cards()))
+    changes = (*_what_to_change(report), *part("Another card", cards))
     notes = Notes(tuple(report_notes(report)))
     most_processes = MOST_PROCESSES_OF_TEXT if page is None else MOST_PROCESSES_OF_PAGE
     processes = _processes(report, most_processes)

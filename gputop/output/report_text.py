@@ -52,6 +52,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "gpus": to_builtins(report.gpus),
         "findings": list(map(_with_bounds, report.findings)),
         "longest_waste": _longest_waste(report),
+        "smaller_cards": to_builtins(report.smaller_cards()),
         "processes": to_builtins(report.processes),
         "more_processes": report.more_processes,
         "step_periods": list(map(json_keys, report.periods)),

@@ -20,7 +20,8 @@ from gputop.diagnosis.time_ledger import measured_span
 from gputop.diagnosis.worth import NOTHING, Worth
 from gputop.model.cards import card_shares
 from gputop.model.durations import length
-from gputop.model.quantity import count, which_gpus
+from gputop.model.quantity import count, known, which_gpus
+from gputop.model.smaller_cards import LEAST_S, LEAST_UTIL_PCT, Load, SmallerCard, smaller_card
 from gputop.model.snapshot import SIMULATED, Event, Snapshot
 from gputop.model.step_pace import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, stepping_on
@@ -106,16 +107,39 @@ class JobReport(Struct, frozen=True):
     """GPU processes, the one with the most memory first."""
     more_processes: int = 0
     """Number of GPU processes that are not listed."""
+    serving: frozenset[int] = frozenset()
+    """GPUs of inference servers, which fill whatever memory there is."""
 
     @property
     def own_steps(self) -> StepReport | None:
         """The recording's run; None where several have no owner."""
         return run_of_recording(self.steps, self.run)
 
+    def smaller_cards(self) -> tuple[SmallerCard, ...]:
+        """The smallest card for the job of each GPU that was watched for ten minutes."""
+        rows = [
+            smaller_card(gpu.index, gpu.name, _load(gpu))
+            for gpu in self.counted
+            if self._is_known(gpu)
+        ]
+        return tuple(known(rows))
+
+    def _is_known(self, gpu: GpuReport) -> bool:
+        """Whether the needs of a GPU's job are known well enough for another card."""
+        if gpu.card_share < 1.0:
+            return False
+        if gpu.index in self.serving:
+            return False
+        if gpu.util_pct is None:
+            return False
+        is_long = gpu.measured_s >= LEAST_S
+        return is_long and gpu.util_pct >= LEAST_UTIL_PCT
+
     @property
     def longest_waste(self) -> FindingReport | None:
         """The verdict that wasted time for longest without a pause."""
-        wasting = [f for f in self.findings if f.kind == "verdict" and f.gain_s > 0.0]
+        # Badges waste nothing.
+        wasting = [finding for finding in self.findings if finding.gain_s > 0.0]
         return max(wasting, key=lambda finding: finding.longest_s, default=None)
 
     @property
@@ -183,6 +207,11 @@ class JobReport(Struct, frozen=True):
         )
 
 
+def _load(gpu: GpuReport) -> Load:
+    held_bytes = 0.0 if gpu.memory_peak_bytes is None else gpu.memory_peak_bytes
+    return Load(held_bytes, gpu.sm_pct, gpu.tensor_pct, gpu.dram_pct)
+
+
 class ReportBuilder:
     """Builds a report from frames in order, at any time."""
 
@@ -204,6 +233,7 @@ class ReportBuilder:
         self._steps = RunAccount()
         self._servers = ServerAccount()
         self._processes = ProcessAccount()
+        self._serving: set[int] = set()
         self._periods: dict[tuple[int, ...], StepPeriod] = {}
         self._unseen: dict[int, str] = {}
 
@@ -228,6 +258,11 @@ class ReportBuilder:
         seconds, gap_s = self._span(snapshot)
         self._unrecorded_s += gap_s * sum(shares.values())
         self._processes.add(snapshot, seconds)
+        for process in snapshot.processes:
+            if process.static.server is None:
+                continue
+            if process.gpu is not None:
+                self._serving.add(process.gpu)
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             account = self._gpus.get(gpu.static.uuid)
             if account is None:
@@ -326,6 +361,7 @@ class ReportBuilder:
             unrecorded_s=self._unrecorded_s,
             processes=self._processes.report(),
             more_processes=self._processes.unlisted,
+            serving=frozenset(self._serving),
         )
 
     def _unseen_notes(self) -> list[str]:

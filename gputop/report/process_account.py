@@ -35,8 +35,11 @@ class _Process:
     def add(self, process: ProcessSample, seconds: float) -> None:
         self.sample = process
         self.seconds += seconds
-        if process.gpu_mem_bytes is not None:
-            self.peak_bytes = max(self.peak_bytes or 0.0, process.gpu_mem_bytes)
+        held_bytes = process.gpu_mem_bytes
+        if held_bytes is None:
+            return
+        known_bytes = 0.0 if self.peak_bytes is None else self.peak_bytes
+        self.peak_bytes = max(known_bytes, held_bytes)
 
     def report(self) -> ProcessReport:
         process = self.sample
@@ -67,10 +70,10 @@ class ProcessAccount:
                 continue
             key = (host, process.pid, process.starttime, process.gpu)
             known = self._processes.get(key)
-            if known is None and len(self._processes) >= MOST_PROCESSES:
-                self._count_unlisted(key)
-                continue
             if known is None:
+                if len(self._processes) >= MOST_PROCESSES:
+                    self._count_unlisted(key)
+                    continue
                 known = self._processes[key] = _Process()
             known.add(process, seconds)
 
