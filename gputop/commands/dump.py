@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 
 from gputop.commands.shared_options import recording_argument, recording_filter_of, say_gaps
 from gputop.config import Settings
@@ -24,23 +25,34 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    recording = Recording(args.file)
     gaps: list[Event] = []
-    try:
-        frames = dump(
-            args.file,
-            sys.stdout,
-            "json" if args.json else "csv",
-            begin=None if args.begin is None else recording.moment_anywhere(args.begin),
-            end=None if args.end is None else recording.moment_anywhere(args.end),
-            recording_filter=recording_filter_of(args, settings),
-            gaps=gaps,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    finally:
-        recording.close()
+    begin, end = _moments(args)
+    frames = dump(
+        args.file,
+        sys.stdout,
+        "json" if args.json else "csv",
+        begin=begin,
+        end=end,
+        recording_filter=recording_filter_of(args, settings),
+        gaps=gaps,
+    )
     say_gaps(gaps)
     if frames == 0:
         say("no frame of the recording is in this time")
     return 0
+
+
+def _moments(args: argparse.Namespace) -> tuple[float | None, float | None]:
+    """Return the times between which frames are wanted, None where the recording's end is.
+
+    Raises UsageError.
+    """
+    if args.begin is None and args.end is None:
+        return None, None
+    with closing(Recording(args.file)) as recording:
+        try:
+            begin = None if args.begin is None else recording.moment_anywhere(args.begin)
+            end = None if args.end is None else recording.moment_anywhere(args.end)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    return begin, end

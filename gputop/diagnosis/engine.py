@@ -15,7 +15,7 @@ from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.gpu_owners import Owners
 from gputop.diagnosis.hang import Hangs
 from gputop.diagnosis.host_activity import GpuHostActivity, read_host, serving_on
-from gputop.diagnosis.host_side import loader_shares
+from gputop.diagnosis.host_side import loading_of
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.sample_facts import clock_share, sm_now
 from gputop.diagnosis.sanity import SanityFilter
@@ -250,9 +250,7 @@ def _lanes(gpu: GpuSample, tick: GpuHostActivity | None) -> Mapping[str, float |
     if tick.primary is not None and tick.primary.main_pct is not None:
         lanes["main_pct"] = tick.primary.main_pct
     if tick.loaders:
-        shares = zip(
-            ("run", "wait", "disk", "network"), loader_shares(tick.loaders)[1:], strict=True
-        )
+        shares = zip(("run", "wait", "disk", "network"), loading_of(tick)[1:], strict=True)
         lanes |= {
             f"loader_{name}_pct": 100.0 * share for name, share in shares if share is not None
         }

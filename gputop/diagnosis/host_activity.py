@@ -52,7 +52,7 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
     return frozenset({snapshot.gpus[0].static.index})
 
 
-class FeederRow(Struct, frozen=True):
+class FeederRow(Struct, frozen=True, gc=False):
     """One worker in one sample, ``values`` in percent.
 
     ``key``: a pid, or its negative for that process's threads. ``kind`` names such workers in the plural.
@@ -89,13 +89,17 @@ class GpuHostActivity(Struct):
     """All processes of the job."""
     rows: list[FeederRow] = []
     """One row for each feeder; threads and children of an owner are one."""
+    loading: tuple[float | None, ...] | None = None
+    """Mean shares of the loaders, once they are asked for."""
     serving: ServerRow | None = None
     """Measurements that the inference server on this GPU reports."""
 
     def add_owner(self, p: ProcessSample) -> None:
         """Count a process that holds a context on this GPU."""
         self.owners.append(p)
-        self.primary = max(self.owners, key=rank_among_owners)
+        # Of equal ones the first stays. All owners ranked anew for each would take the square of their number.
+        if self.primary is None or rank_among_owners(p) > rank_among_owners(self.primary):
+            self.primary = p
         if p.feed.run is not None and p.feed_by == "child":
             self.rows.append(
                 FeederRow(

@@ -68,6 +68,13 @@ def loader_shares(loaders: Sequence[ProcessSample]) -> tuple[float | None, ...]:
     )
 
 
+def loading_of(tick: GpuHostActivity) -> tuple[float | None, ...]:
+    """Mean shares of a GPU's loaders, computed once a sample: there may be thousands."""
+    if tick.loading is None:
+        tick.loading = loader_shares(tick.loaders)
+    return tick.loading
+
+
 def host_second(tick: GpuHostActivity) -> HostMeans:
     """The host's part of one sample."""
     p, loaders, tree = tick.primary, tick.loaders, tick.tree
@@ -88,7 +95,7 @@ def host_second(tick: GpuHostActivity) -> HostMeans:
             else _part(p.main.disk)
         )
     # Without loaders at this moment none of them ran, and none waited.
-    loading = loader_shares(loaders) if loaders else (None if main is None else 0.0,) * 5
+    loading = loading_of(tick) if loaders else (None if main is None else 0.0,) * 5
     throttled = [p.throttled_pct for p in tree if p.throttled_pct is not None]
     return HostMeans(  # type: ignore[call-arg] # as many waits as there are fields
         main,

@@ -188,7 +188,9 @@ class GpuTrack:
                 self._restart(Restart.SM_SOURCE_CHANGED)
             self._sm_source = gpu.sm_source
         sm_off = self._sm_off(gpu)
-        second = second_of(t, dt, gpu, None if sm_off else gpu.sm_active_pct, measured)
+        # Of the window a sample can cover no more than all, whatever interval a recording names.
+        covered_s = min(dt, WINDOW_S)
+        second = second_of(t, covered_s, gpu, None if sm_off else gpu.sm_active_pct, measured)
         if measured is not None and self._has_cause_changed(second):
             self._restart(Restart.CAUSE_CHANGED, t - CHANGE_S)
         if began is not None:

@@ -38,6 +38,8 @@ LEAST_TOLD = 0.005
 """A share that would be told as 0 % leads no longer, and is no evidence."""
 OF_MOST = 0.2
 """A process that was waited for in so much less of the looks than another was a bystander then [judged]."""
+MOST_ROWS = 16_384
+"""Rows of workers that are averaged: five hundred workers over half a minute are more than any job has [judged]."""
 BY_NAME = "name"
 """What resolved a wait for which nothing but the name of a process says whom it is for."""
 PEER = "peer"
@@ -56,7 +58,7 @@ LAST_SAMPLES = 3
 """The most workers of these samples is how many there are: at its end a job's workers go one after the other."""
 
 
-class WorkerShares(Struct, frozen=True):
+class WorkerShares(Struct, frozen=True, gc=False):
     """One worker over the window: ``values`` are its states in percent, means over its samples.
 
     Polls that were proven to be waits for the network are counted as such, for the sentence and for every count alike.
@@ -65,22 +67,15 @@ class WorkerShares(Struct, frozen=True):
     key: int
     rows: list[FeederRow]
     values: tuple[float, ...]
+    seen: int
+    """Number of its samples, repeated ones once."""
+    useful: float
+    """Share of its time that goes into the next batch."""
 
     @property
     def latest(self) -> FeederRow:
         """The last sample."""
         return self.rows[-1]
-
-    @property
-    def seen(self) -> int:
-        """Number of its samples, repeated ones once."""
-        return len({id(row) for row in self.rows})
-
-    @property
-    def useful(self) -> float:
-        """Share of its time that goes into the next batch."""
-        values = self.values
-        return (values[0] + values[1] + values[DISK] + values[NETWORK]) / 100.0
 
 
 def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
@@ -89,7 +84,14 @@ def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
     for second in seconds:
         for row in second.workers:
             rows_of.setdefault(row.key, []).append(row)
-    return {key: WorkerShares(key, rows, _mean_states(rows)) for key, rows in rows_of.items()}
+    return {key: _shares_of(key, rows) for key, rows in rows_of.items()}
+
+
+def _shares_of(key: int, rows: list[FeederRow]) -> WorkerShares:
+    """Shares of one worker, whose samples are ``rows``."""
+    values = _mean_states(rows)
+    useful = (values[0] + values[1] + values[DISK] + values[NETWORK]) / 100.0
+    return WorkerShares(key, rows, values, len(set(map(id, rows))), useful)
 
 
 def _mean_states(rows: Sequence[FeederRow]) -> tuple[float, ...]:
@@ -97,11 +99,20 @@ def _mean_states(rows: Sequence[FeederRow]) -> tuple[float, ...]:
 
     The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
     """
-    means = [sum(column) / len(rows) for column in zip(*[row.values for row in rows], strict=True)]
+    count = len(rows)
+    sums = map(sum, zip(*[row.values for row in rows], strict=True))
+    means = [total / count for total in sums]
     if any(row.resolved_by in PROOFS for row in rows):
         means[NETWORK] += means[POLL] + means[UNREAD]
         means[POLL] = means[UNREAD] = 0.0
     return tuple(means)
+
+
+def _few_enough(seconds: Sequence[Second]) -> Sequence[Second]:
+    """Return the newest sample and as many evenly spaced ones before it as can be averaged in time."""
+    rows = sum([len(second.workers) for second in seconds])
+    step = -(-rows // MOST_ROWS)
+    return seconds if step <= 1 else seconds[::-step][::-1]
 
 
 def waited_for(seconds: Iterable[Second]) -> Counter[int]:
@@ -168,7 +179,7 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     None if no sample of the window knows any. ``before``: the state that led until now; another one leads only if it is
     clearly ahead.
     """
-    shares, awaited = worker_shares(seconds), waited_for(seconds)
+    shares, awaited = worker_shares(_few_enough(seconds)), waited_for(seconds)
     keys = without_bystanders(shares, awaited, shares)
     if not keys:
         return None
@@ -198,9 +209,9 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
                 ASKED_KIND,
             )
         if what == "workers":
-            peers += _seldom_awaited(
-                [shares[key] for key in shares if key not in keys], best, awaited, least
-            )
+            may_be_awaited = set(keys)
+            others = [shares[key] for key in shares if key not in may_be_awaited]
+            peers += _seldom_awaited(others, best, awaited, least)
     busiest = _mean([best])
     parts: dict[Leading, float] = {
         "cpu": busiest.cpu,

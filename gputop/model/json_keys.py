@@ -8,6 +8,7 @@ field's key and value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import isfinite
 from operator import attrgetter
 from typing import Any
 
@@ -55,6 +56,9 @@ def json_keys(struct: Struct) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int):
+    # By tuples of types, which takes two thirds of the time of a union: a frame may hold 250,000 values.
+    if value is None or isinstance(value, (str, int)):
         return value
-    return rounded(value if isinstance(value, float) else to_builtins(value, enc_hook=dict), DIGITS)
+    if isinstance(value, float):
+        return round(value, DIGITS) if isfinite(value) else None
+    return rounded(to_builtins(value, enc_hook=dict), DIGITS)

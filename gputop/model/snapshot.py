@@ -348,10 +348,11 @@ class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
     saves: Number | None = None
 
 
-_WAITS = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "other")
+_OTHER_WAITS = ("network", "lock", "sleep", "poll", "pipe", "write", "other")
+"""Waits beside the disk; of equal ones the first counts."""
 
 
-class ProcessSample(Struct, frozen=True, omit_defaults=True):
+class ProcessSample(Struct, frozen=True, omit_defaults=True, gc=False):
     """One process on one GPU.
 
     A process on several GPUs has a sample for each. Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is
@@ -416,17 +417,18 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True):
             waits = {state: count for state, count in self.main_looks.counts if state != "run"}
             return max(waits, key=lambda state: waits[state], default=None)
         time: FeedTime | MainTime = self.main if self.role == "gpu" else self.feed
-        shares = {name: getattr(time, name, None) or 0.0 for name in _WAITS}
-        wait = max(shares, key=shares.__getitem__)
-        if shares[wait] <= (time.unread or 0.0):
+        wait, most = "disk", time.disk or 0.0
+        for name in _OTHER_WAITS:
+            share = getattr(time, name, None)
+            if share is not None and share > most:
+                wait, most = name, share
+        if most <= (time.unread or 0.0):
             return None
-        return (
-            "queue"
-            if wait == "poll"
-            else "pipe"
-            if wait == "network" and self.feed_by == "pipe"
-            else wait
-        )
+        if wait == "poll":
+            return "queue"
+        if wait == "network" and self.feed_by == "pipe":
+            return "pipe"
+        return wait
 
     @property
     def main_waits(self) -> str | None:

@@ -75,6 +75,14 @@ def decode_line(line: bytes) -> Line | None:
     return _checked(value if is_clean(line) else cleaned(value))
 
 
+def is_sound_frame(line: bytes) -> bool:
+    """Return whether a line is a frame that a reader accepts."""
+    try:
+        return isinstance(decode_line(line), Snapshot)
+    except (Damage, RecordingError):
+        return False
+
+
 def _is_skipped(line: bytes) -> bool:
     """Return whether a line is of an unknown kind.
 
@@ -119,7 +127,7 @@ def _checked(line: Line) -> Line:
 
 
 _masked_again = lru_cache(maxsize=1024)(masked_text)
-"""Cached: most frames repeat their texts."""
+"""Cached: most frames repeat their texts, and most processes the facts of others."""
 
 
 def _masked_frame(frame: Snapshot) -> Snapshot:
@@ -148,5 +156,5 @@ def _masked_frame(frame: Snapshot) -> Snapshot:
 
 def _masked_fact(fact: str | CgroupName | None) -> Any:
     if isinstance(fact, CgroupName):
-        return CgroupName(masked_text(fact.kind), masked_text(fact.id))
-    return fact and masked_text(fact)
+        return CgroupName(_masked_again(fact.kind), _masked_again(fact.id))
+    return fact and _masked_again(fact)

@@ -352,7 +352,7 @@ class _MemberSearch:
                     look.machine = _machine_of(line)
                     if needs_machine and look.machine is None:
                         break
-                look.first_t = _time_of(line)
+                look.first_t = frame_time(line)
                 if look.first_t is not None:
                     break
         except zlib.error:
@@ -415,7 +415,7 @@ def _plain_parts(file: BinaryIO) -> Iterator[tuple[int, float, bool]]:
         if (machine := _machine_of(line)) is not None:
             head = offset, machine.clock_set_back
             continue
-        if head is None or (t := _time_of(line)) is None:
+        if head is None or (t := frame_time(line)) is None:
             continue
         begin, is_set_back = head
         yield begin, t, is_set_back
@@ -433,7 +433,7 @@ def _machine_of(line: bytes) -> MachineLine | None:
     return value if isinstance(value, MachineLine) else None
 
 
-def _time_of(line: bytes) -> float | None:
+def frame_time(line: bytes) -> float | None:
     """Return the time of a frame's line; None for any other line, or a time that cannot be."""
     try:
         return _FRAME_TIMES.decode(line).t

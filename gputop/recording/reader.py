@@ -18,9 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic, Snapshot
-from gputop.recording.check import NOT_A_LINE
+from gputop.recording.check import NOT_A_LINE, is_sound_frame
 from gputop.recording.decode import LineDecoder
-from gputop.recording.file_lines import FilePart, lines_of, open_recording, parts_of
+from gputop.recording.file_lines import FilePart, frame_time, lines_of, open_recording, parts_of
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, RunFacts
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment, is_clock_set
 from gputop.system.safe_open import open_regular
@@ -73,19 +73,20 @@ def read_snapshots(
 
 def _no_frame(path: str, decoder: LineDecoder) -> RecordingError:
     is_empty = not decoder.reason and os.path.isfile(path) and not os.path.getsize(path)
-    reason = "the file is empty" if is_empty else decoder.reason or ""
-    if reason.startswith(NOT_A_LINE):
+    reason = "the file is empty" if is_empty else decoder.reason
+    if reason.startswith(NOT_A_LINE) and (advice := _reader_of(path)):
         # What its parser says is no help to somebody who named another file.
-        reason = f"{NOT_A_LINE}; {_reader_of(path)}"
+        reason = f"{NOT_A_LINE}; {advice}"
     return RecordingError(f"{path}: no frame of a recording in it{f': {reason}' if reason else ''}")
 
 
 _SQLITE, _PICKLE = b"SQLite format 3\0", b"\x80"
+_LINE = b'{"k":'
 _SEARCHED = 1 << 16
 
 
 def _reader_of(path: str) -> str:
-    """Advice to somebody who took another file for a recording."""
+    """Advice to somebody who took another file for a recording; empty for lines like a recording's."""
     begin = b""
     with suppress(OSError), open_regular(path) as file:
         begin = file.read(_SEARCHED)
@@ -96,6 +97,8 @@ def _reader_of(path: str) -> str:
         return "`gputop memory` reads PyTorch's memory snapshots"
     if begin.startswith(_SQLITE) or b'"traceEvents"' in begin:
         return "`gputop trace` reads profilers' traces"
+    if begin.startswith(_LINE):
+        return ""
     return "`gputop record` and `gputop run` write recordings"
 
 
@@ -284,6 +287,8 @@ class Recording(RecordedTimeline):
 
     def _stretches_of(self, number: int) -> list[_Stretch]:
         """Return the stretches of rising times in a part; a part without frames is one without times."""
+        if (rising := self._whole_stretch(number)) is not None:
+            return [rising]
         stretches: list[_Stretch] = []
         last_t = -inf
         for _, snapshot in self._read_parts([number]):
@@ -292,6 +297,26 @@ class Recording(RecordedTimeline):
             last_t = snapshot.t
             stretches[-1] = replace(stretches[-1], last_t=snapshot.t)
         return stretches or [_Stretch(number, 0, nan, nan)]
+
+    def _whole_stretch(self, number: int) -> _Stretch | None:
+        """Return a part as one stretch if the times of all its frames rise.
+
+        Only times are read, and the first and the last frame as a whole: a fifth of the work. None where these are
+        damaged, or where a time falls: which frames count is known only when all are read.
+        """
+        first = last = b""
+        first_t, last_t = nan, -inf
+        for line in self._lines(self._parts[number]):
+            if isinstance(line, Damage) or (t := frame_time(line)) is None:
+                continue
+            if first and is_clock_set(last_t, t):
+                return None
+            if not first:
+                first, first_t = line, t
+            last, last_t = line, t
+        if is_sound_frame(first) and is_sound_frame(last):
+            return _Stretch(number, 0, first_t, last_t)
+        return None
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         wanted = {
@@ -311,15 +336,19 @@ class Recording(RecordedTimeline):
 
     def _read_parts(self, parts: Sequence[int]) -> Iterator[tuple[int, Snapshot]]:
         """Yield the frames of some parts with the numbers of these."""
-        from_start = bool(parts) and not self._parts[parts[0]].begin
-        is_begin = bool(parts) and parts[0] == 0
+        first = parts[0] if parts else 0
         self._decoder = decoder = LineDecoder(
-            self.recording_filter, from_start=from_start, refuses_formats=is_begin
+            self.recording_filter,
+            from_start=self._parts[first].begin == 0,
+            refuses_formats=first == 0,
         )
         lines = ((number, line) for number in parts for line in self._lines(self._parts[number]))
-        yield from placed_frames(lines, decoder, self.path)
-        self.run = decoder.run or self.run
-        self.damage = self.damage or decoder.reason
+        try:
+            yield from placed_frames(lines, decoder, self.path)
+        finally:
+            # Readers may stop at the frame that they wanted.
+            self.run = decoder.run or self.run
+            self.damage = self.damage or decoder.reason
 
     def close(self) -> None:
         self._opened.close()

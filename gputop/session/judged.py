@@ -167,10 +167,9 @@ def frame_at(recording: RecordedTimeline, number: int, t: float, chart_s: float)
     ``chart_s`` is the span of its charts. None where nothing can be read. Reads the recording from its beginning, so
     that the verdict is the same as when playing it from there.
     """
-    chosen = next(recording.play(number, t), None)
-    if chosen is None:
+    place = _place_at(recording, number, t)
+    if place is None:
         return None
-    place = (chosen[0], chosen[1].t)
     begin = place[1] - max(HISTORY_S, CHART_MARGIN * chart_s)
     monitor = Monitor(recording.interval_s, charts=False)
     draws = False
@@ -181,3 +180,18 @@ def frame_at(recording: RecordedTimeline, number: int, t: float, chart_s: float)
         if (segment, snapshot.t) >= place:
             return frame
     return monitor.latest
+
+
+def _place_at(recording: RecordedTimeline, number: int, t: float) -> tuple[int, float] | None:
+    """Return segment and time of the frame of a segment at or before a time.
+
+    None where nothing can be read.
+    """
+    if t == recording.segments[number].end:
+        # Its last frame: known without reading all before it.
+        return number, t
+    chosen = next(recording.play(number, t), None)
+    if chosen is None:
+        return None
+    segment, frame = chosen
+    return segment, frame.t

@@ -9,7 +9,10 @@ import gzip
 import json
 import random
 import re
+import resource
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -245,3 +248,93 @@ def test_a_segment_begins_at_each_frame_whose_time_falls(tmp_path: Path) -> None
         assert (place, frame.t - 1.78e9) == (1, 8)
         assert recording.place_before(1, 1.78e9 + 7, 1) == (0, 1.78e9 + 9)
         recording.close()
+
+
+@pytest.mark.parametrize("interval_s", [86400.0, 3600.0, 45.0, 0.01])
+def test_an_interval_that_the_frames_do_not_keep_costs_nothing(
+    interval_s: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(other_machine(interval_s=interval_s) + b"\n" + b"".join(GOOD[1:]))
+    results = run_all(path, capsys)
+    assert len(results["dump"][1].splitlines()) == FRAMES
+    if interval_s > 1.0:
+        assert_shown(path, results, FRAMES)
+
+
+def crowd(frames: int, role: str, gpus: int = 1) -> bytes:
+    """Return a recording of as many processes as a frame may have.
+
+    ``role`` is that of all but the first; they take turns on the GPUs.
+    """
+    machine, frame = json.loads(MACHINE), json.loads(GOOD[FIRST])
+    gpu, (owner, loader, _) = machine["gpus"][0], frame["processes"]
+    machine["gpus"] = [gpu | {"index": i, "uuid": f"GPU-{i}"} for i in range(gpus)]
+    static = json.loads(PROCESSES[1])["static"]
+    lines: list[dict[str, object]] = [machine]
+    processes = [owner]
+    for pid in range(5000, 5000 + 4095):
+        who = {"pid": pid, "starttime": pid}
+        lines.append({"k": "process", **who, "static": static})
+        model = owner if role == "gpu" else loader | {"role": role}
+        processes.append(model | who | {"gpu": pid % gpus})
+    for number in range(frames):
+        frame = json.loads(GOOD[FIRST + number])
+        frame["gpus"] *= gpus
+        lines.append(frame | {"processes": processes})
+    return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
+
+
+@pytest.mark.parametrize("role", ["gpu", "loader"])
+def test_as_many_processes_as_a_frame_may_have_are_judged_soon(
+    role: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(crowd(2, role))
+    results = run_all(path, capsys, only="diagnose")
+    assert "(1 s)" in results["diagnose"][1]
+
+
+HEAVY: dict[str, Callable[[], bytes]] = {
+    "owners": lambda: crowd(20, "gpu"),
+    "loaders": lambda: crowd(20, "loader"),
+    "helpers of eight GPUs": lambda: crowd(20, "helper", gpus=8),
+    "members of spaces": lambda: packed(b"{" + b" " * 30_000) * 20_000,
+    "a long line": lambda: with_line(MIDDLE, b"x" * (100 << 20)),
+    "a long line, packed": lambda: packed(with_line(MIDDLE, noise(100 << 20))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEAVY)
+def test_heavy_recordings_cost_little_time_and_memory(name: str, tmp_path: Path) -> None:
+    """Twice three seconds of CPU, 300 MB."""
+    path = tmp_path / "r"
+    path.write_bytes(HEAVY[name]())
+    for words in commands(path).values():
+        # As text: JSON of so many processes is a hundred megabytes.
+        words = [word for word in words if word != "--json"]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, *words], capture_output=True, text=True, check=False
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode in (0, 1, 2), done.stderr[-2000:]
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert spent < 2 * MOST_S * SLOWNESS * (1 + (words[0] == "compare")), words
+        most_kib = int(done.stderr.splitlines()[-1])
+        print(name, words[0], f"{spent:.2f} s", most_kib >> 10, "MB")
+        assert most_kib < 300 * 1024, words
+
+
+MEASURED = """
+import sys
+from gputop.cli import main
+try:
+    status = main(sys.argv[1:])
+finally:
+    # Of this program alone: what getrusage says holds the test's own memory before it.
+    facts = dict(line.split(":") for line in open("/proc/self/status"))
+    print(facts["VmHWM"].split()[0], file=sys.stderr)
+sys.exit(status)
+"""
