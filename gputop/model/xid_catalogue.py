@@ -1,9 +1,11 @@
 """Xid errors: whose fault each is, and what NVIDIA says to do.
 
-Shortened from NVIDIA's catalogue, "XID Errors", sections "Understanding XID Errors" and "Analyzing Xid Errors"
-(https://docs.nvidia.com/deploy/xid-errors/, release of 2025), and for memory from "NVIDIA GPU Memory Error Management"
-(https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/). An Xid that is not in the table has no class: nothing is
-guessed.
+The actions are those of NVIDIA's Xid catalogue for Ampere and newer GPUs, column "Immediate Action", shortened
+(https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html): RESTART_APP is ``RESTART_PROGRAM``, RESET_GPU
+``RESET_GPU``, RESTART_BM ``REBOOT``, IGNORE ``REPORT_IF_AGAIN``, the NVLink workflows ``CHECK_LINK``. For rows of
+memory "GPU Memory Error Management" adds when a remapping takes effect
+(https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/). The classes are ours. An Xid that is not in the table has
+no class: nothing is guessed. 171 and 172 stand in the catalogue without an action.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ REBOOT = "reboot the node; report it where it comes again"
 CHECK_LINK = "check the NVLink's fabric and cables, then reset the GPU"
 FOLLOW_RECOVERY = "do what the recovery action says: reset the GPU, or reboot the node"
 MEMORY_RESET = "reset the GPU when its jobs have ended, so that the row is remapped"
+RESTART_THEN_RESET = "restart the program; reset the GPU when its jobs have ended"
+REPORT_IF_AGAIN = "nothing at once; report it to NVIDIA where it comes again"
+SEE_OTHER_LINK_ERRORS = "nothing for itself: look for the NVLink errors beside it"
+RESTART_MACHINE = "restart the virtual machine, or the node"
 
 
 class Xid(Struct, frozen=True):
@@ -42,7 +48,8 @@ _PROGRAM: Mapping[int, str] = {
     69: "graphics engine class error",
 }
 _DEVICE: Mapping[int, tuple[str, str]] = {
-    38: ("driver firmware error", RESET_GPU),
+    38: ("driver firmware error: its watchdog timed out", REPORT_IF_AGAIN),
+    46: ("the GPU stopped processing", RESET_GPU),
     61: ("internal microcontroller breakpoint", RESET_GPU),
     62: ("internal microcontroller halt", RESET_GPU),
     74: ("NVLink error", CHECK_LINK),
@@ -52,29 +59,34 @@ _DEVICE: Mapping[int, tuple[str, str]] = {
     119: ("the GPU's system processor (GSP) timed out", RESET_GPU),
     120: ("error of the GPU's system processor (GSP)", RESET_GPU),
     136: ("link training failed", CHECK_LINK),
-    137: ("NVLink fault of a remote access", CHECK_LINK),
+    137: ("NVLink fault of a remote access", SEE_OTHER_LINK_ERRORS),
     143: ("GPU initialisation failed", RESET_GPU),
     144: ("NVLink error: SAW", CHECK_LINK),
     145: ("NVLink error: RLW", CHECK_LINK),
     146: ("NVLink error: TLW", CHECK_LINK),
-    147: ("NVLink error: TREX", CHECK_LINK),
-    148: ("NVLink error: NVLPW_CTRL", CHECK_LINK),
+    147: ("NVLink error: TREX", SEE_OTHER_LINK_ERRORS),
+    148: ("NVLink error: NVLPW_CTRL", SEE_OTHER_LINK_ERRORS),
     149: ("NVLink error: NETIR", CHECK_LINK),
     150: ("NVLink error: MSE", CHECK_LINK),
-    151: ("key rotation error", RESET_GPU),
+    151: ("key rotation error", RESTART_MACHINE),
     154: ("the GPU's recovery action has changed", FOLLOW_RECOVERY),
+    155: ("NVLink error told by software", RESET_GPU),
+    158: ("fatal timeout of the GPU", RESET_GPU),
 }
 _MEMORY: Mapping[int, tuple[str, str]] = {
     48: ("double bit ECC error", RESET_GPU),
     63: ("a page was retired, or a row is to be remapped", MEMORY_RESET),
     64: ("a page could not be retired, or a row not be remapped", RESET_GPU),
-    92: ("high rate of corrected ECC errors", "run NVIDIA's field diagnostic where it comes again"),
-    94: ("contained ECC error: the program that met it is ended", MEMORY_RESET),
+    92: ("high rate of corrected ECC errors", REPORT_IF_AGAIN),
+    94: ("contained ECC error: the program that met it is ended", RESTART_THEN_RESET),
     95: ("uncontained ECC error", RESET_GPU),
     140: ("unrecovered ECC error", RESET_GPU),
-    160: ("channel repair of the memory is pending", MEMORY_RESET),
-    171: ("uncorrected DRAM error", MEMORY_RESET),
-    172: ("uncorrected SRAM error", RESET_GPU),
+    156: ("a part of the GPU was retired", RESET_GPU),
+    157: ("a part of the GPU could not be retired", REPORT_IF_AGAIN),
+    160: ("a channel of the memory was retired", REPORT_IF_AGAIN),
+    161: ("a channel of the memory could not be retired", REPORT_IF_AGAIN),
+    171: ("uncorrected DRAM error", REPORT_IF_AGAIN),
+    172: ("uncorrected SRAM error", REPORT_IF_AGAIN),
 }
 
 
