@@ -30,6 +30,7 @@ _FRAME = b'{"k":"frame"'
 
 
 _PROCESSES = b'"processes"'
+_OURS = "gputop "
 NO_PROCESSES = "the recording says nothing of processes"
 
 
@@ -189,6 +190,8 @@ class LineDecoder:
         interval_s = self._head.interval_s
         gap = self._gap(frame.t, interval_s)
         events = tuple(self.trailing)
+        # gputop itself leaves the key out where there is no process.
+        tells_processes = has_processes or self._head.made_by.startswith(_OURS)
         for p in frame.processes:
             # In place: nobody else has these objects yet, and copies of 4096 take longer than decoding them.
             force_setattr(p, "static", self._facts.get((p.pid, p.starttime), UNKNOWN_PROCESS))
@@ -196,7 +199,7 @@ class LineDecoder:
             frame,
             machine=self._machine,
             gpus=tuple(
-                _completed(gpu, static, has_processes=has_processes)
+                _completed(gpu, static, has_processes=tells_processes)
                 for gpu, static in zip(frame.gpus, self._gpus, strict=False)
             ),
             interval_s=interval_s,

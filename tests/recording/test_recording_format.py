@@ -125,6 +125,12 @@ def test_any_snapshot_is_read_back_as_it_was_rounded(snapshot: Snapshot) -> None
     assert replace(back, machine=snapshot.machine) == once
 
 
+def test_a_recorded_machine_without_processes_is_one_without_processes() -> None:
+    given = replace(rounded(frame(0)), processes=())
+    (back,) = read_back(given)
+    assert [gpu.unavailable for gpu in back.gpus] == [gpu.unavailable for gpu in given.gpus]
+
+
 def test_floats_keep_four_digits_but_bytes_counters_and_times_keep_their_steps() -> None:
     gpu = replace(
         frame(0).gpus[0], util_pct=12.34567, mem_used_bytes=85_899_345_921.4, energy_j=123_456_789.1234,
