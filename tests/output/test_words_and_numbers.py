@@ -113,7 +113,7 @@ def test_what_was_read_before_is_said_to_be_in_the_data() -> None:
 
 def test_more_flops_than_a_gpu_can_do_are_not_believed() -> None:
     assert [mfu_words(value) for value in (4.14, 41.4, 100.0, 101.0)] == [
-        "MFU 4.1 %", "MFU 41 %", "MFU 100 %", "MFU n/a (101 % cannot be)",
+        "MFU 4.1 %", "MFU 41 %", "MFU 100 %", "MFU n/a (101 % is impossible: check the FLOPs of a step)",
     ]  # fmt: skip
 
 

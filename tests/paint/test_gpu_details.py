@@ -19,6 +19,7 @@ from gputop.paint.panes import ShownGpu, last_seen
 from gputop.paint.provenance import provenance_rows
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
+from gputop.sources.nvml.device_health import KEYS as HEALTH_KEYS
 from gputop.sources.nvml.gpu_questions import FIXED
 from gputop.sources.nvml.gpu_questions import SELDOM as ASKED_SELDOM
 from gputop.tui.screens.detail_screens import GpuDetailsScreen
@@ -212,7 +213,8 @@ def test_provenance_names_the_source_that_measures_now() -> None:
 
 def test_what_the_screen_calls_seldom_is_what_the_driver_is_asked_seldom() -> None:
     seldom = {key for key, metric in GPU_METRICS.items() if metric.seldom}
-    assert {key for question in (*ASKED_SELDOM, *FIXED) for key in question.keys} == seldom
+    asked = {key for question in (*ASKED_SELDOM, *FIXED) for key in question.keys}
+    assert asked | {*HEALTH_KEYS, "ecc_corrected_per_s"} == seldom
 
 
 def test_a_lost_gpu_and_one_that_is_gone_are_said_in_words() -> None:

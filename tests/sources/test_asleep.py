@@ -160,7 +160,7 @@ def test_a_sleeping_gpu_is_idle_for_sure_and_says_asleep() -> None:
     diagnoser = Diagnoser()
     for second in range(40):
         (said,) = diagnoser.observe(snap(second, asleep()))
-    assert (said.title, said.state, said.level, said.badges) == ("asleep", "idle", "grey", ())
+    assert (said.title, said.state, said.level, said.badges) == ("asleep", "idle", "info", ())
     assert "switched this GPU off" in said.evidence[0]
 
 

@@ -179,6 +179,7 @@ def _asked(url: str, select: str) -> PrometheusFleet:
     return fleet
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")
 @pytest.mark.parametrize("name", PAGES)
 def test_prometheus_gives_what_the_page_gives(engine_url: str, name: str) -> None:
@@ -202,6 +203,7 @@ def test_prometheus_gives_what_the_page_gives(engine_url: str, name: str) -> Non
     assert utils == {90, 0}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")
 def test_all_exporters_of_one_host_in_prometheus_tell_its_gpus_once(engine_url: str) -> None:
     fleet = _asked(engine_url, 'of="together"')

@@ -337,12 +337,15 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
         main=MainWaits(*(number / 100.0 for number in range(11, 20))), saves=0.21, mount="/mnt",
     )  # fmt: skip
     reading = ProcessReading(**{**rates, "stat": stat, "unavailable": {"io": "x"}})
-    sample = member.sample(reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, {"a": "y"}))
+    sample = member.sample(
+        reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, 93.0, 94.0, 95.0, {"a": "y"})
+    )
     wanted = {
         **{name: rates[name] for name in rates if name not in ("stat", "unavailable", "main_run_ns")},
         **{f"feed_{name}_pct": float(number) for number, name in enumerate(states, 1)},
         **{f"main_{name}_pct": float(number) for number, name in enumerate(waits, 11)},
-        "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0, "pool_threads": 81, "pool_run_pct": 82.0, "feeder_threads": 77,
+        "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0, "gpu_mem_time_pct": 93.0, "gpu_encoder_pct": 94.0,
+        "gpu_decoder_pct": 95.0, "pool_threads": 81, "pool_run_pct": 82.0, "feeder_threads": 77,
         "feed_by": "socket", "net_rx_bytes_per_s": 78.0, "listens": True, "mount": "/mnt", "main_saves_pct": 21.0,
     }  # fmt: skip
     assert {name: getattr(sample, name) for name in wanted} == wanted

@@ -77,7 +77,7 @@ def test_ray_tasks_beside_a_ray_gpu_process_are_loaders(fake: FakeProc) -> None:
 
 
 def test_a_process_that_proc_hides_has_a_reason_for_each_value_that_is_missing() -> None:
-    sample = unseen(GpuProcess(0, 7, 1e9, "C", 40.0), "hidden")
+    sample = unseen(GpuProcess(0, 7, 1e9, "C", 40.0, 10.0, 0.0, 0.0), "hidden")
     missing = {key for key in PROCESS_METRICS if value(sample, key) is None} - {
         "main_waits",
         "held_up_by",
