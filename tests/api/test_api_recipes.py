@@ -88,8 +88,8 @@ def test_a_recipe_runs_as_it_stands(
     assert done.returncode == 0, done.stderr[-3000:]
     assert "gputop: the GPUs are not watched" not in done.stderr
     if name == "A plain loop":
-        assert "Steps (baseline): 79 of" in done.stdout and os.path.exists(
+        assert "Steps (baseline): 79, " in done.stdout and os.path.exists(
             tmp_path / "run.gputop.jsonl.gz"
         )
     if name == "DDP":
-        assert "39 of" in done.stdout
+        assert "39, " in done.stdout

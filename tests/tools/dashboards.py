@@ -20,7 +20,15 @@ from grafana_foundation_sdk.models.dashboard import (
 from gputop.features.fleet.deploy.questions import MODES, QUESTIONS, FleetQuestion, Mode
 from gputop.features.fleet.deploy.rules import SUMS
 
-FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
+FOLDER = (
+    Path(__file__).parent.parent.parent
+    / "gputop"
+    / "features"
+    / "fleet"
+    / "deploy"
+    / "files"
+    / "grafana"
+)
 UNITS = {
     "ratio": "percentunit", "watts": "watt", "celsius": "celsius", "bytes": "bytes", "bytes/s": "Bps",
     "joules": "joule", "seconds": "s", "GPU-hours": "h", "GPUs": "short", "flag": "short", "1/s": "ops",

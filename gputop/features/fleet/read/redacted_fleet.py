@@ -7,7 +7,8 @@ with and without.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -151,6 +152,8 @@ class RedactedFleet(FleetSource):
             return self._row
         if origin is Mapping:
             return self._mapping_hider(*map(self._hider, arguments))
+        if origin in (Union, UnionType):
+            return self._optional_hider(arguments)
         if origin not in (Sequence, tuple):
             return None
         hide = self._hider(next(iter(arguments)))
@@ -158,6 +161,14 @@ class RedactedFleet(FleetSource):
             return None
         kind = tuple if origin is tuple else list
         return lambda values: kind(map(hide, values))
+
+    def _optional_hider(self, arguments: Sequence[Any]) -> Hider | None:
+        """The function for ``X | None``."""
+        hiders = [hider for hider in map(self._hider, arguments) if hider is not None]
+        if not hiders:
+            return None
+        (hide,) = hiders
+        return lambda value: None if value is None else hide(value)
 
     def _mapping_hider(self, of_key: Hider | None, of_value: Hider | None) -> Hider | None:
         if of_key is None and of_value is None:
