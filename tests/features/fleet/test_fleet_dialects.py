@@ -229,7 +229,8 @@ def test_the_page_of_a_running_nvitop_exporter_is_read(
     )  # fmt: skip
     page, deadline = "", time.monotonic() + 60.0
     try:
-        while "process_gpu_memory_MiB{" not in page:
+        # One GPU's values may be there before the other's.
+        while "process_gpu_memory_MiB{" not in page or driver.gpus[1].uuid not in page:
             assert time.monotonic() < deadline and program.poll() is None, page
             try:
                 with urllib.request.urlopen(

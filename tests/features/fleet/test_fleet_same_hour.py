@@ -7,6 +7,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -102,8 +103,8 @@ def _asked(folder: Path) -> tuple[PrometheusFleet, FleetFrame]:
 
 def _evaluated(folder: Path) -> Path:
     """The same data with what the rules would have recorded in that hour."""
-    ruled = folder.with_name("ruled")
-    shutil.copytree(folder, ruled)
+    ruled = Path(mkdtemp(prefix="ruled-", dir=folder.parent))
+    shutil.copytree(folder, ruled, dirs_exist_ok=True)
     text = ["groups:"]
     for group, rows in recorded("legacy"):
         if group == "gputop_fleet":
