@@ -23,7 +23,7 @@ from gputop.commands.shared_options import (
     waiting,
 )
 from gputop.config import Settings
-from gputop.diagnosis.sanity import SanityFilter, believed_alone
+from gputop.diagnosis.window.sanity import SanityFilter, believed_alone
 from gputop.model.source import UsageError
 from gputop.output.messages import NOTHING_READ, say
 from gputop.system.terminal_size import output_width

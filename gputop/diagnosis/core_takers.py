@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gputop.diagnosis.host_activity import GpuHostActivity
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import job_of
+from gputop.diagnosis.window.host_activity import GpuHostActivity
 from gputop.model.feeders import Outsider
 
 QUEUED = 0.3

@@ -11,14 +11,9 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.diagnosis.core_takers import takers
-from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.gpu_owners import Owners
 from gputop.diagnosis.hang import Hangs
-from gputop.diagnosis.host_activity import GpuHostActivity, read_host, serving_on
-from gputop.diagnosis.host_side import loading_of
 from gputop.diagnosis.job_steps import StepPeriods
-from gputop.diagnosis.sample_facts import clock_share, sm_now
-from gputop.diagnosis.sanity import SanityFilter
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import StragglerDetector
 from gputop.diagnosis.time_ledger import Ledger, measured_span
@@ -27,6 +22,11 @@ from gputop.diagnosis.turns import TurnDetector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings
 from gputop.diagnosis.verdict_state import GpuState
+from gputop.diagnosis.window.fabric_window import FabricSignals, FabricWindow
+from gputop.diagnosis.window.host_activity import GpuHostActivity, read_host, serving_on
+from gputop.diagnosis.window.host_side import loading_of
+from gputop.diagnosis.window.sample_facts import clock_share, sm_now
+from gputop.diagnosis.window.sanity import SanityFilter
 from gputop.model.snapshot import GpuSample, OngoingConditions, Snapshot
 from gputop.model.step_pace import StepPeriod
 

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.idle import why_idle
-from gputop.diagnosis.sample_facts import pcie_capacity, ratio
 from gputop.diagnosis.signals import ENDED, WAITS_S, BusyWait, LaggingRank, Signals
 from gputop.diagnosis.stragglers import job_of
+from gputop.diagnosis.window.sample_facts import pcie_capacity, ratio
 from gputop.model.snapshot import GpuSample
 from gputop.model.steps import StepRow
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_activity import (
+from gputop.diagnosis.window.host_activity import (
     DISK,
     LOCK,
     NETWORK,
@@ -32,8 +32,8 @@ from gputop.diagnosis.host_activity import (
     UNREAD,
     FeederRow,
 )
-from gputop.diagnosis.host_side import HostMeans
-from gputop.diagnosis.window import EPSILON_S, WINDOW_S
+from gputop.diagnosis.window.host_side import HostMeans
+from gputop.diagnosis.window.window import EPSILON_S, WINDOW_S
 from gputop.diagnosis.workers import PROOFS
 
 LEAST_S, LEAST_LOOKS = 1.0, 8

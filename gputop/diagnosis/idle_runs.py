@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_activity import DISK, HALTED, LOCK, NETWORK, GpuHostActivity, address_of
+from gputop.diagnosis.window.host_activity import (
+    DISK,
+    HALTED,
+    LOCK,
+    NETWORK,
+    GpuHostActivity,
+    address_of,
+)
 from gputop.model.snapshot import ProcessSample
 
 QUIET_UTIL = 5.0

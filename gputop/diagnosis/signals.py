@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.conditions import Conditions
-from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_activity import GpuHostActivity
-from gputop.diagnosis.host_side import HostMeans
 from gputop.diagnosis.idle_attribution import IdleAttribution
 from gputop.diagnosis.idle_runs import Pause, Restarts, SteadyState
 from gputop.diagnosis.types import Flag
-from gputop.diagnosis.window import GpuMeans
+from gputop.diagnosis.window.conditions import Conditions
+from gputop.diagnosis.window.fabric_window import FabricSignals
+from gputop.diagnosis.window.host_activity import GpuHostActivity
+from gputop.diagnosis.window.host_side import HostMeans
+from gputop.diagnosis.window.window import GpuMeans
 from gputop.model.feeders import Feeders, MainWaits, Outsider
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, HostSample

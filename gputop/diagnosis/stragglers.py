@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gputop.diagnosis.host_activity import GpuHostActivity
 from gputop.diagnosis.signals import Peer, Signals
 from gputop.diagnosis.thresholds import HALF_POWER, HALF_RATIO
+from gputop.diagnosis.window.host_activity import GpuHostActivity
 
 LEAST_GPUS = 3
 ALL_UTIL = 80.0

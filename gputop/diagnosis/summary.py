@@ -15,14 +15,11 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.conditions import flag_now, has_low_clock
-from gputop.diagnosis.hardware_health import HARDWARE_XIDS
 from gputop.diagnosis.rules.device_badges import ECC, LOST
 from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.rules.half_working import HALF_WORKING
 from gputop.diagnosis.rules.job_badges import STRAGGLER
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK
-from gputop.diagnosis.sample_facts import sm_now
 from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -37,6 +34,9 @@ from gputop.diagnosis.types import (
     State,
     full_title,
 )
+from gputop.diagnosis.window.conditions import flag_now, has_low_clock
+from gputop.diagnosis.window.hardware_health import HARDWARE_XIDS
+from gputop.diagnosis.window.sample_facts import sm_now
 from gputop.diagnosis.worth import NOTHING, Worth, worth_of
 from gputop.model.durations import duration, duration_of
 from gputop.model.quantity import HOUR_S

@@ -7,9 +7,6 @@ from enum import Enum
 
 from msgspec import Struct
 
-from gputop.diagnosis.conditions import Conditions
-from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_activity import GpuHostActivity
 from gputop.diagnosis.idle_attribution import IdleTime
 from gputop.diagnosis.idle_runs import (
     BurstDetector,
@@ -20,7 +17,10 @@ from gputop.diagnosis.idle_runs import (
     state_of_main,
     state_of_workers,
 )
-from gputop.diagnosis.window import (
+from gputop.diagnosis.window.conditions import Conditions
+from gputop.diagnosis.window.fabric_window import FabricSignals
+from gputop.diagnosis.window.host_activity import GpuHostActivity
+from gputop.diagnosis.window.window import (
     EPSILON_S,
     WINDOW_S,
     Second,

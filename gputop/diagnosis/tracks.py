@@ -14,17 +14,6 @@ from math import ceil, exp
 from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.conditions import update_conditions
-from gputop.diagnosis.hardware_health import Health
-from gputop.diagnosis.host_activity import (
-    NO_PROCESSES,
-    FeederRow,
-    GpuHostActivity,
-    why_no_reads,
-    why_no_waits,
-    working_child,
-)
-from gputop.diagnosis.host_side import HostMeans, saves_pct
 from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, idle_attribution
 from gputop.diagnosis.idle_runs import (
     ZERO_UTIL,
@@ -32,7 +21,21 @@ from gputop.diagnosis.idle_runs import (
     Pause,
 )
 from gputop.diagnosis.memory_trend import MemoryTrend
-from gputop.diagnosis.sample_facts import (
+from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
+from gputop.diagnosis.sm_remedy import how_to_measure
+from gputop.diagnosis.track_state import Holes, JobState, Restart, TickContext, WindowState
+from gputop.diagnosis.window.conditions import update_conditions
+from gputop.diagnosis.window.hardware_health import Health
+from gputop.diagnosis.window.host_activity import (
+    NO_PROCESSES,
+    FeederRow,
+    GpuHostActivity,
+    why_no_reads,
+    why_no_waits,
+    working_child,
+)
+from gputop.diagnosis.window.host_side import HostMeans, saves_pct
+from gputop.diagnosis.window.sample_facts import (
     degraded_link,
     is_split,
     is_stale,
@@ -41,7 +44,7 @@ from gputop.diagnosis.sample_facts import (
     pcie_capacity,
     why_no_processes,
 )  # fmt: skip
-from gputop.diagnosis.sanity import (
+from gputop.diagnosis.window.sanity import (
     BROKEN,
     busy_pct,
     busy_second_pct,
@@ -50,10 +53,7 @@ from gputop.diagnosis.sanity import (
     is_refuted,
     kernels_pct,
 )  # fmt: skip
-from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
-from gputop.diagnosis.sm_remedy import how_to_measure
-from gputop.diagnosis.track_state import Holes, JobState, Restart, TickContext, WindowState
-from gputop.diagnosis.window import (
+from gputop.diagnosis.window.window import (
     EPSILON_S,
     WINDOW_S,
     WITHOUT_COUNTERS,

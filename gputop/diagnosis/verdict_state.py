@@ -33,7 +33,7 @@ from gputop.diagnosis.types import (
     State,
 )
 from gputop.diagnosis.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import count
 from gputop.model.snapshot import GpuSample

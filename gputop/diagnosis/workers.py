@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_activity import (
+from gputop.diagnosis.window.host_activity import (
     DISK,
     NETWORK,
     POLL,
@@ -23,7 +23,7 @@ from gputop.diagnosis.host_activity import (
     name_and_pid,
     program_of,
 )
-from gputop.diagnosis.window import Second
+from gputop.diagnosis.window.window import Second
 from gputop.model.feeders import PIN_MEMORY_THREAD, Feeders, FeederShares, Via
 
 Leading = Literal["cpu", "disk", "network"]

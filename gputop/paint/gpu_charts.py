@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.sample_facts import pcie_capacity
+from gputop.diagnosis.window.sample_facts import pcie_capacity
 from gputop.model import durations, quantity
 from gputop.model.quantity import gib, number
 from gputop.model.snapshot import GpuSample

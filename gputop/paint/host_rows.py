@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION
 from gputop.diagnosis.types import NO_HOST, Attribution
+from gputop.diagnosis.window.fabric_window import FabricSignals
+from gputop.diagnosis.window.host_activity import serving_on
 from gputop.model.clean_text import terminal_safe
 from gputop.model.quantity import GIB, NOT_MEASURED, gb_per_s, number
 from gputop.model.server_words import server_forms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.diagnosis.host_activity import serving_on
 from gputop.diagnosis.thresholds import TOLD_SLOWER
+from gputop.diagnosis.window.host_activity import serving_on
 from gputop.model.durations import per_second, step_time
 from gputop.model.quantity import mfu_words
 from gputop.model.server_words import server_forms

@@ -9,7 +9,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.source import FAST_FOR_S
 
 CHECKOUT = Path(__file__).parent.parent.parent

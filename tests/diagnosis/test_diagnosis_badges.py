@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.hardware_health import Health
 from gputop.diagnosis.memory_trend import growth
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.window.hardware_health import Health
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessStatic
 from gputop.monitor import Monitor
 from gputop.sources.simulation.life import slurm

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.figure import UNDECIDED
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.diagnosis.window import Second, evenly, gpu_means, gpu_second
+from gputop.diagnosis.window.window import Second, evenly, gpu_means, gpu_second
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import FAST_FOR_S, FAST_S
 from gputop.monitor import Monitor

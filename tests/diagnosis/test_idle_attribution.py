@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_activity import FeederRow
-from gputop.diagnosis.host_side import HostMeans
 from gputop.diagnosis.idle_attribution import (
     IdleAttribution,
     IdleSample,
     IdleTime,
     idle_attribution,
 )
+from gputop.diagnosis.window.host_activity import FeederRow
+from gputop.diagnosis.window.host_side import HostMeans
 from gputop.model.feeders import WaitEnd, main_looks
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, Snapshot
 from gputop.monitor import Monitor

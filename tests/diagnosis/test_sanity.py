@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.conditions import flag_now
-from gputop.diagnosis.sanity import LASTS_S, LASTS_SLOW_S, STUCK_S, SanityFilter, believed_alone
+from gputop.diagnosis.window.conditions import flag_now
+from gputop.diagnosis.window.sanity import (
+    LASTS_S,
+    LASTS_SLOW_S,
+    STUCK_S,
+    SanityFilter,
+    believed_alone,
+)
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_activity import program_of
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.window.host_activity import program_of
 from gputop.model.feeders import OTHER_RANKS, SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
 from gputop.model.serving import ServerRow

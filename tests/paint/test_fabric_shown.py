@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.diagnosis.window.fabric_window import FabricSignals
 from gputop.model.snapshot import FabricPort, HostSample, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.snapshot_data import snapshot_data

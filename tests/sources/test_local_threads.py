@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.conditions import flag_now
+from gputop.diagnosis.window.conditions import flag_now
 from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, Snapshot
 from gputop.output.snapshot_data import once_data

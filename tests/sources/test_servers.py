@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.host_activity import serving_on
+from gputop.diagnosis.window.host_activity import serving_on
 from gputop.model.redaction import Redactor
 from gputop.model.server_words import bounds, server_lines
 from gputop.model.serving import ServerRow, checked_server

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.device_badges import (
@@ -23,16 +22,17 @@ from gputop.diagnosis.rules.heat_badges import (
     THERMAL,
 )
 from gputop.diagnosis.rules.job_badges import SHARED_GPU, STEP_GROWTH, STOP_START, STRAGGLER
-from gputop.diagnosis.sample_facts import (
+from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.types import Badge
+from gputop.diagnosis.window.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
+from gputop.diagnosis.window.sample_facts import (
     SWAP_BYTES,
     SWAP_FULL,
     SWAP_PSI,
     ratio,
     swapping,
 )
-from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Badge
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.quantity import pct, share
 
 

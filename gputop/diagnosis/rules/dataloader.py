@@ -34,9 +34,9 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.sample_facts import swapping
 from gputop.diagnosis.signals import TRAINS_S, Signals
 from gputop.diagnosis.types import Confidence
+from gputop.diagnosis.window.sample_facts import swapping
 from gputop.diagnosis.workers import BY_NAME, LEAST_TOLD
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share

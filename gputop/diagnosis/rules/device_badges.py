@@ -12,14 +12,14 @@ from gputop.diagnosis.memory_trend import (
     MOST_DROP,
 )
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
-from gputop.diagnosis.sample_facts import (
+from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.types import Badge
+from gputop.diagnosis.window.sample_facts import (
     MEMORY_FULL,
     memory_of,
     ratio,
 )
-from gputop.diagnosis.sanity import BROKEN_SAMPLES, BROKEN_UTIL, is_broken
-from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Badge
+from gputop.diagnosis.window.sanity import BROKEN_SAMPLES, BROKEN_UTIL, is_broken
 from gputop.model.durations import duration
 from gputop.model.quantity import memory, pct, share
 

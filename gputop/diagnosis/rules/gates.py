@@ -7,7 +7,7 @@ from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
 from gputop.diagnosis.signals import LEAST_SAMPLES, SURE_S, TRAINS_S, Signals
 from gputop.diagnosis.thresholds import IDLE
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.durations import duration
 from gputop.model.quantity import pct
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK, low_clock_remedy, low_clock_words
-from gputop.diagnosis.sample_facts import (
+from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
+from gputop.diagnosis.types import Badge
+from gputop.diagnosis.window.sample_facts import (
     HBM_MAX_C,
     memory_limit_c,
 )
-from gputop.diagnosis.sanity import has_impossible_power
-from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
-from gputop.diagnosis.types import Badge
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.window.sanity import has_impossible_power
+from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.quantity import share
 
 COOL_C = 70.0

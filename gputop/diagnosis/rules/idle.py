@@ -19,10 +19,10 @@ from gputop.diagnosis.rules.feeding_rules import (
 from gputop.diagnosis.rules.gates import BUSY_CORES, HELD_BYTES, is_cpu_phase
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.sample_facts import LOUD_UTIL, why_no_processes
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.window.sample_facts import LOUD_UTIL, why_no_processes
+from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.durations import duration
 from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import memory

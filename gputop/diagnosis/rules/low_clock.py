@@ -6,9 +6,9 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import activity_words, power_part
 from gputop.diagnosis.rules.working import SLOW_PSTATE
-from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
+from gputop.diagnosis.window.sanity import has_impossible_power
 from gputop.model.derived import (
     APPLICATION_CLOCKS,
     DISPLAY_CLOCKS,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
-from gputop.diagnosis.sample_facts import MEMORY_FULL, memory_of, ratio, swapping
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import LAUNCH_BOUND_RATIO
+from gputop.diagnosis.window.sample_facts import MEMORY_FULL, memory_of, ratio, swapping
 from gputop.model.feeders import Feeders
 
 CORES_FREE = 90.0

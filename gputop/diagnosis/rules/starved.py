@@ -13,10 +13,10 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
-from gputop.diagnosis.sample_facts import PCIE_USABLE, degraded_link, link_words
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import PCIE_FULL
-from gputop.diagnosis.window import WINDOW_S
+from gputop.diagnosis.window.sample_facts import PCIE_USABLE, degraded_link, link_words
+from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.quantity import rate, share
 
 PAUSE_S = 0.9, 60.0

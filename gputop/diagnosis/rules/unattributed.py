@@ -21,9 +21,9 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.sample_facts import NOT_MEASURED, why_no_processes
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE
+from gputop.diagnosis.window.sample_facts import NOT_MEASURED, why_no_processes
 from gputop.model.durations import duration
 from gputop.model.feeders import Cause
 from gputop.model.quantity import pct, share

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_roles, verdict_rows
-from gputop.diagnosis.conditions import busy_not_working
 from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.half_working import USE_TENSOR_CORES
 from gputop.diagnosis.rules.low_sm import LARGER_WORK
@@ -40,6 +39,7 @@ from gputop.diagnosis.thresholds import (
     WORKING_UTIL,
 )
 from gputop.diagnosis.types import Confidence, Flag, Level, Role, full_title
+from gputop.diagnosis.window.conditions import busy_not_working
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.host_causes import GRAPH_LAUNCH, SINGLE_PROCESS
 from gputop.features.traces.host_stack import NOTHING

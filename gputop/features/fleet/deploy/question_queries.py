@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from gputop.diagnosis.sample_facts import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.diagnosis.stragglers import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.thresholds import MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import State
+from gputop.diagnosis.window.sample_facts import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
 from gputop.features.fleet.judge.gpu_state import FLEET_NOT_WORK, GPU_STATES
 from gputop.features.fleet.judge.state_rules import (

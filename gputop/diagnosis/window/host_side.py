@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 from msgspec.structs import astuple
 
-from gputop.diagnosis.host_activity import MOST, GpuHostActivity, known, run_and_queued, total
+from gputop.diagnosis.window.host_activity import (
+    MOST,
+    GpuHostActivity,
+    known,
+    run_and_queued,
+    total,
+)
 from gputop.model.command_facts import A_COMPILER, COMPILE_WORKER, NEVER
 from gputop.model.feeders import MainWaits
 from gputop.model.snapshot import ProcessSample

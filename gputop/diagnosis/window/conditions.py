@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.host_activity import is_compute
-from gputop.diagnosis.sample_facts import is_split, ratio, sm_now
-from gputop.diagnosis.sanity import has_impossible_power
 from gputop.diagnosis.thresholds import Threshold
 from gputop.diagnosis.types import Flag
-from gputop.diagnosis.window import GpuMeans
+from gputop.diagnosis.window.host_activity import is_compute
+from gputop.diagnosis.window.sample_facts import is_split, ratio, sm_now
+from gputop.diagnosis.window.sanity import has_impossible_power
+from gputop.diagnosis.window.window import GpuMeans
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.snapshot import GpuSample, ProcessSample
 

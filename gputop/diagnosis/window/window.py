@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_activity import DISK, NETWORK, FeederRow, GpuHostActivity, known
-from gputop.diagnosis.host_side import HostMeans, host_second
-from gputop.diagnosis.sample_facts import LOUD_UTIL, is_stale, pcie_capacity, ratio
-from gputop.diagnosis.sanity import is_missed
+from gputop.diagnosis.window.host_activity import DISK, NETWORK, FeederRow, GpuHostActivity, known
+from gputop.diagnosis.window.host_side import HostMeans, host_second
+from gputop.diagnosis.window.sample_facts import LOUD_UTIL, is_stale, pcie_capacity, ratio
+from gputop.diagnosis.window.sanity import is_missed
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.feeders import WaitEnd
 from gputop.model.snapshot import GpuSample

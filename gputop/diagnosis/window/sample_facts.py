@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.sanity import reads_zero_at_work
+from gputop.diagnosis.window.sanity import reads_zero_at_work
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
