@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.idle_attribution import MOSTLY
+from gputop.diagnosis.host.idle_attribution import MOSTLY
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Attribution

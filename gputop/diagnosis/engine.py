@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.core_takers import takers
 from gputop.diagnosis.gpu_owners import Owners
 from gputop.diagnosis.hang import Hangs
-from gputop.diagnosis.job_steps import StepPeriods
+from gputop.diagnosis.host.job_steps import StepPeriods
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import StragglerDetector
 from gputop.diagnosis.time_ledger import Ledger, measured_span

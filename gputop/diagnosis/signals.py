@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.idle_attribution import IdleAttribution
-from gputop.diagnosis.idle_runs import Pause, Restarts, SteadyState
+from gputop.diagnosis.host.idle_attribution import IdleAttribution
+from gputop.diagnosis.host.idle_runs import Pause, Restarts, SteadyState
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window.conditions import Conditions
 from gputop.diagnosis.window.fabric_window import FabricSignals

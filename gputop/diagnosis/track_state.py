@@ -7,8 +7,8 @@ from enum import Enum
 
 from msgspec import Struct
 
-from gputop.diagnosis.idle_attribution import IdleTime
-from gputop.diagnosis.idle_runs import (
+from gputop.diagnosis.host.idle_attribution import IdleTime
+from gputop.diagnosis.host.idle_runs import (
     BurstDetector,
     IdleRuns,
     Startup,
@@ -17,6 +17,7 @@ from gputop.diagnosis.idle_runs import (
     state_of_main,
     state_of_workers,
 )
+from gputop.diagnosis.host.workers import Leading
 from gputop.diagnosis.window.conditions import Conditions
 from gputop.diagnosis.window.fabric_window import FabricSignals
 from gputop.diagnosis.window.host_activity import GpuHostActivity
@@ -25,7 +26,6 @@ from gputop.diagnosis.window.window import (
     WINDOW_S,
     Second,
 )  # fmt: skip
-from gputop.diagnosis.workers import Leading
 from gputop.model.snapshot import Event, HostSample, OngoingConditions
 
 

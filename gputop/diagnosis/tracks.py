@@ -14,12 +14,13 @@ from math import ceil, exp
 from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.idle_attribution import IdleAttribution, IdleSample, idle_attribution
-from gputop.diagnosis.idle_runs import (
+from gputop.diagnosis.host.idle_attribution import IdleAttribution, IdleSample, idle_attribution
+from gputop.diagnosis.host.idle_runs import (
     ZERO_UTIL,
     Alternations,
     Pause,
 )
+from gputop.diagnosis.host.workers import feeders, main_address, waited_for, without_bystanders
 from gputop.diagnosis.memory_trend import MemoryTrend
 from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
@@ -66,7 +67,6 @@ from gputop.diagnosis.window.window import (
     mean,
     second_of,
 )  # fmt: skip
-from gputop.diagnosis.workers import feeders, main_address, waited_for, without_bystanders
 from gputop.model.derived import lacks_sm
 from gputop.model.durations import duration
 from gputop.model.feeders import SERVED_BY_PARENT

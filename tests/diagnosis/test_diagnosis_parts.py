@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.idle_runs import SteadyStateTracker
+from gputop.diagnosis.host.idle_runs import SteadyStateTracker
+from gputop.diagnosis.host.workers import feeders
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.track_state import WindowState
@@ -16,7 +17,6 @@ from gputop.diagnosis.window.conditions import Conditions, update_conditions
 from gputop.diagnosis.window.host_activity import FeederRow
 from gputop.diagnosis.window.sample_facts import pcie_capacity
 from gputop.diagnosis.window.window import GpuMeans, Second, gpu_means
-from gputop.diagnosis.workers import feeders
 from tests.support.examples import looks
 from tests.support.scenes import T0, gpu, workers
 

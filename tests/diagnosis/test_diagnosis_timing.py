@@ -9,7 +9,7 @@ from itertools import count, islice
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.idle_runs import DEMAND_PAUSES, BurstDetector
+from gputop.diagnosis.host.idle_runs import DEMAND_PAUSES, BurstDetector
 from gputop.model.feeders import main_looks
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from tests.support.scenes import GIB, HOST, T0, Watch, gpu, snap, train, workers

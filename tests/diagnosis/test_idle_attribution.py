@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputop.diagnosis.idle_attribution import (
+from gputop.diagnosis.host.idle_attribution import (
     IdleAttribution,
     IdleSample,
     IdleTime,

@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.job_steps import StepPeriods, period
+from gputop.diagnosis.host.job_steps import StepPeriods, period
 from gputop.diagnosis.phase_growth import grown
 from gputop.model.snapshot import (
     Event,

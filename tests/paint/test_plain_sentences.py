@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import main_is_unclear
-from gputop.diagnosis.idle_attribution import IdleAttribution
+from gputop.diagnosis.host.idle_attribution import IdleAttribution
 from gputop.diagnosis.types import Attribution
 from gputop.model.feeders import MainLooks
 from gputop.model.quantity import mfu_words

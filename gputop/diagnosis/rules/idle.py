@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.idle_runs import SteadyState
+from gputop.diagnosis.host.idle_runs import SteadyState
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     HALTED_WORDS,

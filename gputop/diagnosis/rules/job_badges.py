@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from gputop.diagnosis.idle_runs import ALTERNATION_S, BUSY_UTIL, IDLE_UTIL
-from gputop.diagnosis.job_steps import PERIOD_GROWN
+from gputop.diagnosis.host.idle_runs import ALTERNATION_S, BUSY_UTIL, IDLE_UTIL
+from gputop.diagnosis.host.job_steps import PERIOD_GROWN
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.stragglers import ALL_UTIL, FOR_S, LEAST_GPUS, LEAST_POINTS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.idle_attribution import MOSTLY, NO_LONGER
+from gputop.diagnosis.host.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,

@@ -13,6 +13,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from gputop.diagnosis.host.workers import PIN_MEMORY_KIND
 from gputop.diagnosis.rules.feeding_rules import SECOND, take_turns, takers_of_cores
 from gputop.diagnosis.rules.remedy_conditions import (
     ALL_LEFT,
@@ -37,7 +38,6 @@ from gputop.diagnosis.rules.remedy_conditions import (
     writes_much,
 )
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.workers import PIN_MEMORY_KIND
 from gputop.model.feeders import Feeders
 from gputop.model.quantity import share
 

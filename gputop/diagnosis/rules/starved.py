@@ -6,7 +6,7 @@ The GPU waits for demand, a checkpoint, restarts, copies or its own host.
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.idle_runs import Pause
+from gputop.diagnosis.host.idle_runs import Pause
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     restarts,

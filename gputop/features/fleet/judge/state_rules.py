@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.diagnosis.host.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.thresholds import (
     FLAG_A_SM,

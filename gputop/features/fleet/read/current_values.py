@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.diagnosis.host.idle_runs import QUIET_UTIL
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, merged
 from gputop.features.fleet.promql import over

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from math import floor, inf, isnan, nan
 
-from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.diagnosis.host.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.thresholds import SURELY_BUSY_UTIL
 from gputop.diagnosis.types import State

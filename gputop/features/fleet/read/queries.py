@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.diagnosis.host.idle_runs import QUIET_UTIL
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S

@@ -15,7 +15,7 @@ from statistics import fmean
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.diagnosis.host.idle_runs import QUIET_UTIL
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.host.workers import PROOFS
 from gputop.diagnosis.window.host_activity import (
     DISK,
     LOCK,
@@ -34,7 +35,6 @@ from gputop.diagnosis.window.host_activity import (
 )
 from gputop.diagnosis.window.host_side import HostMeans
 from gputop.diagnosis.window.window import EPSILON_S, WINDOW_S
-from gputop.diagnosis.workers import PROOFS
 
 LEAST_S, LEAST_LOOKS = 1.0, 8
 MOMENTS_S, LEAST_MOMENTS = 5.0, 5
