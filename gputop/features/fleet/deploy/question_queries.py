@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from gputop.diagnosis.stragglers import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
+from gputop.diagnosis.jobs.stragglers import (
+    ALL_UTIL,
+    LEAST_GPUS,
+    LEAST_POINTS,
+    MAD_FACTOR,
+    STEP_FACTOR,
+)
 from gputop.diagnosis.thresholds import MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import State
 from gputop.diagnosis.window.sample_facts import PCIE_LANE_BYTES, PCIE_USABLE

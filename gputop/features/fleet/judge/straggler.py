@@ -16,7 +16,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.stragglers import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
+from gputop.diagnosis.jobs.stragglers import (
+    ALL_UTIL,
+    LEAST_GPUS,
+    LEAST_POINTS,
+    MAD_FACTOR,
+    STEP_FACTOR,
+)
 from gputop.diagnosis.thresholds import HEALTHY_SM
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import GpuReading, JobName

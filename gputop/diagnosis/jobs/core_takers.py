@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gputop.diagnosis.jobs.stragglers import job_of
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.stragglers import job_of
 from gputop.diagnosis.window.host_activity import GpuHostActivity
 from gputop.model.feeders import Outsider
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gputop.diagnosis import thresholds
+from gputop.diagnosis.jobs.stragglers import job_of
 from gputop.diagnosis.signals import Signals, Turns
-from gputop.diagnosis.stragglers import job_of
 from gputop.diagnosis.window.host_activity import GpuHostActivity
 
 REMEMBERED_S = 120.0

@@ -1,0 +1,1 @@
+"""Jobs seen as a whole: GPUs of one job judged beside each other."""
