@@ -14,12 +14,12 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.device_badges import ECC, LOST
 from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.rules.half_working import HALF_WORKING
 from gputop.diagnosis.rules.job_badges import STRAGGLER
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.attribution import IDLE_PCT, attribute
 from gputop.diagnosis.figure import IDLE_STATES, STARVED_IDS, UNDECIDED, Figure, efficiency, figure
 from gputop.diagnosis.rule_choice import SOON, candidate
 from gputop.diagnosis.rules.base import Rule, RuleResult
@@ -16,6 +15,7 @@ from gputop.diagnosis.rules.busy_words import chip_share
 from gputop.diagnosis.rules.device_badges import ECC, XID, lost_badge
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT, attribute
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.summary import level_of, verdict_role

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.attribution import main_is_unclear
 from gputop.diagnosis.host.idle_attribution import IdleAttribution
+from gputop.diagnosis.rules.shown_idle import main_is_unclear
 from gputop.diagnosis.types import Attribution
 from gputop.model.feeders import MainLooks
 from gputop.model.quantity import mfu_words

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.device_badges import (
@@ -22,6 +21,7 @@ from gputop.diagnosis.rules.heat_badges import (
     THERMAL,
 )
 from gputop.diagnosis.rules.job_badges import SHARED_GPU, STEP_GROWTH, STOP_START, STRAGGLER
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge
 from gputop.diagnosis.window.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.host.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.host.workers import BY_NAME, LEAST_TOLD
 from gputop.diagnosis.rules.base import Rule, RuleResult
@@ -35,6 +34,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import TRAINS_S, Signals
 from gputop.diagnosis.types import Confidence
 from gputop.diagnosis.window.sample_facts import swapping

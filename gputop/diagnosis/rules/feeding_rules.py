@@ -7,9 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.host.idle_attribution import MOSTLY
 from gputop.diagnosis.host.workers import BY_NAME, LEAST_TOLD
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import HostSide, Signals
 from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.feeders import OTHER_RANKS, Cause, Feeders, FeederShares, Outsider

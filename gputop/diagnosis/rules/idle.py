@@ -6,7 +6,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.host.idle_runs import SteadyState
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
@@ -19,6 +18,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 from gputop.diagnosis.rules.gates import BUSY_CORES, HELD_BYTES, is_cpu_phase
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.diagnosis.window.sample_facts import LOUD_UTIL, why_no_processes

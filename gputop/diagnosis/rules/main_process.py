@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.host.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
@@ -18,6 +17,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     own_wait,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import Signals
 from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import rate, share

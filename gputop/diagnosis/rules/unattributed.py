@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import main_is_unclear
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     FOR_BATCH,
@@ -21,6 +20,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
+from gputop.diagnosis.rules.shown_idle import main_is_unclear
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE
 from gputop.diagnosis.window.sample_facts import NOT_MEASURED, why_no_processes

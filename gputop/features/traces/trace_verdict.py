@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_roles, verdict_rows
 from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.half_working import USE_TENSOR_CORES
 from gputop.diagnosis.rules.low_sm import LARGER_WORK
 from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
+from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.rules.starved import PINNED
 from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import (
