@@ -21,9 +21,9 @@ from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.phase_growth import grown
 from gputop.diagnosis.rules import RULES
 from gputop.diagnosis.rules.base import Rule
-from gputop.diagnosis.shown import Shown, settled
-from gputop.diagnosis.summary import WorstGpuSelector
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
+from gputop.diagnosis.verdict.shown import Shown, settled
+from gputop.diagnosis.verdict.summary import WorstGpuSelector
 from gputop.diagnosis.window.fabric_window import FabricSignals
 from gputop.model.derived import slowed
 from gputop.model.history import History

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.verdict.catalogue import titles
 from gputop.features.fleet.judge.gpu_state import WORDS as FLEET_WORDS
 from gputop.model import metrics
 from gputop.model.derived import NOT_THROTTLING, WORDS, throttle_words

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.diagnosis.catalogue import verdict_roles, verdict_rows
-from gputop.diagnosis.diagnosis_data import as_json
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, in_sample, level_of, role_of, summarize
 from gputop.diagnosis.types import Badge, Role
+from gputop.diagnosis.verdict.catalogue import verdict_roles, verdict_rows
+from gputop.diagnosis.verdict.diagnosis_data import as_json
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, in_sample, level_of, role_of, summarize
 from gputop.features.export.metrics_page import ExporterCost, PageChoice, PageReading, metrics_page
 from gputop.features.export.run_counters import RunCounters
 from gputop.features.traces.chrome import read_chrome

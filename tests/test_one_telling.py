@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec import to_builtins
 
-from gputop.diagnosis.diagnosis_data import as_json
-from gputop.diagnosis.gpu_owners import owner_words
-from gputop.diagnosis.summary import (
+from gputop.diagnosis.verdict.diagnosis_data import as_json
+from gputop.diagnosis.verdict.gpu_owners import owner_words
+from gputop.diagnosis.verdict.summary import (
     LEVEL_OF_ROLE,
     GpuSummary,
     alarmed,

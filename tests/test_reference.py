@@ -11,7 +11,7 @@ import pytest
 from gputop.commands.command_line import command_parser, live_parser
 from gputop.commands.registry import COMMANDS, TOPICS, page_of
 from gputop.config import Settings
-from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.verdict.catalogue import badge_rows, verdict_rows
 from gputop.model import metrics
 from gputop.model.sm import SM_SOURCES
 from gputop.output.document import page, section

@@ -15,7 +15,7 @@ from gputop.api.frame_means import FrameMeans
 from gputop.api.loggers import loggers_of
 from gputop.api.watch_options import Options
 from gputop.api.work import StepWork
-from gputop.diagnosis.summary import head_of
+from gputop.diagnosis.verdict.summary import head_of
 
 if TYPE_CHECKING:
     from gputop.diagnosis.types import GpuDiagnosis

@@ -21,7 +21,7 @@ from gputop.commands.shared_options import (
     serving,
 )
 from gputop.config import Settings
-from gputop.diagnosis.summary import summarize
+from gputop.diagnosis.verdict.summary import summarize
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Frame, Monitor

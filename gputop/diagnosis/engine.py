@@ -10,18 +10,18 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.gpu_owners import Owners
 from gputop.diagnosis.hang import Hangs
 from gputop.diagnosis.host.job_steps import StepPeriods
 from gputop.diagnosis.jobs.core_takers import takers
 from gputop.diagnosis.jobs.stragglers import StragglerDetector
 from gputop.diagnosis.jobs.turn_taking import TurnDetector
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.time_ledger import Ledger, measured_span
 from gputop.diagnosis.track_state import TickContext
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
-from gputop.diagnosis.verdict_log import Findings
-from gputop.diagnosis.verdict_state import GpuState
+from gputop.diagnosis.verdict.gpu_owners import Owners
+from gputop.diagnosis.verdict.time_ledger import Ledger, measured_span
+from gputop.diagnosis.verdict.verdict_log import Findings
+from gputop.diagnosis.verdict.verdict_state import GpuState
 from gputop.diagnosis.window.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.window.host_activity import GpuHostActivity, read_host, serving_on
 from gputop.diagnosis.window.host_side import loading_of

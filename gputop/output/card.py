@@ -11,9 +11,9 @@ from datetime import datetime, timezone
 
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.types import STATE_WORDS, Role
-from gputop.diagnosis.worth import NOTHING, Worth
+from gputop.diagnosis.verdict.catalogue import lost_roles, titles
+from gputop.diagnosis.verdict.worth import NOTHING, Worth
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import gpu_time, length
 from gputop.model.quantity import count, kinds, share, which_gpus

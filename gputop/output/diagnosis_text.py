@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 
-from gputop.diagnosis.diagnosis_data import as_json
-from gputop.diagnosis.gpu_owners import owner_words
 from gputop.diagnosis.rules.gates import COLLECTING
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, alarmed, number_words, since_words, summarize
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
+from gputop.diagnosis.verdict.diagnosis_data import as_json
+from gputop.diagnosis.verdict.gpu_owners import owner_words
+from gputop.diagnosis.verdict.summary import (
+    LEVEL_OF_ROLE,
+    alarmed,
+    number_words,
+    since_words,
+    summarize,
+)
 from gputop.model.durations import duration, length
 from gputop.model.quantity import kinds
 from gputop.model.server_words import server_lines

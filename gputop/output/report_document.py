@@ -7,9 +7,9 @@ from datetime import datetime, timezone
 
 from msgspec import Struct
 
-from gputop.diagnosis.gpu_owners import owner_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, TOLD_SLOWER
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.verdict.gpu_owners import owner_words, whose_words
 from gputop.model.durations import energy_words, gpu_time, length, per_second, step_time
 from gputop.model.quantity import (
     NOT_MEASURED,

@@ -6,10 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
-from gputop.diagnosis.catalogue import lost_roles, titles
-from gputop.diagnosis.gpu_owners import owner_words
-from gputop.diagnosis.summary import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
+from gputop.diagnosis.verdict.catalogue import lost_roles, titles
+from gputop.diagnosis.verdict.gpu_owners import owner_words
+from gputop.diagnosis.verdict.summary import (
+    LEADING,
+    LEVEL_OF_ROLE,
+    ROLE_OF_STATE,
+    Number,
+    number_words,
+)
 from gputop.model.durations import gpu_time, length
 from gputop.model.quantity import clamp_pct, count, number
 from gputop.model.sm import SM_SOURCES

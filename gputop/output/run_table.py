@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.thresholds import SAME_POINTS, SAME_RATIO
+from gputop.diagnosis.verdict.catalogue import titles
 from gputop.model.durations import energy_words, gpu_time, length, per_second
 from gputop.model.quantity import NOT_MEASURED, gib, kinds, known, share
 from gputop.output.comparison import compare, more_waste, slower_pct

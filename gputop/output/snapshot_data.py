@@ -10,7 +10,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from gputop.diagnosis.summary import in_sample
+from gputop.diagnosis.verdict.summary import in_sample
 from gputop.model.clean_text import csv_cell
 from gputop.model.derived import gap_pct
 from gputop.model.json_keys import DIGITS, json_keys, keys_of

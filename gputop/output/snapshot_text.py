@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gputop.diagnosis.summary import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
+from gputop.diagnosis.verdict.summary import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
 from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.derived import gap_pct
 from gputop.model.durations import clock_time

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from gputop.diagnosis.diagnosis_data import verdict_data
-from gputop.diagnosis.summary import number_words, since_words, summarize
+from gputop.diagnosis.verdict.diagnosis_data import verdict_data
+from gputop.diagnosis.verdict.summary import number_words, since_words, summarize
 from gputop.model.json_text import safe_json
 from gputop.model.snapshot import ProcessSample, value
 from gputop.monitor import Frame

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.rules.remedy_rows import REMEDIES, plain_words
 from gputop.diagnosis.signals import LEAST_SAMPLES
+from gputop.diagnosis.verdict.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.verdict.worth import MOST_SPEEDUP
 from gputop.diagnosis.window.window import WINDOW_S
-from gputop.diagnosis.worth import MOST_SPEEDUP
 from gputop.output.document import Document, Entries, Paragraph, page, part, section
 
 RECORDED = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.summary import LEVEL_OF_ROLE
 from gputop.diagnosis.types import Finding, full_title
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.durations import clock_time, duration

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.shown import is_newest
 from gputop.diagnosis.thresholds import WIDE_GAP
 from gputop.diagnosis.types import (
     GpuDiagnosis,
 )
+from gputop.diagnosis.verdict.shown import is_newest
 from gputop.model.quantity import NOT_MEASURED, gib, number
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample

@@ -5,9 +5,9 @@ It is used on small terminals, and for GPUs beyond the room of panes.
 
 from __future__ import annotations
 
-from gputop.diagnosis.shown import is_newest
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE
 from gputop.diagnosis.types import NOT_WORKING_ALARM
+from gputop.diagnosis.verdict.shown import is_newest
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, LOST_TITLE
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import duration
 from gputop.model.quantity import GIB, number

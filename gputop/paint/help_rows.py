@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
+from gputop.diagnosis.verdict.catalogue import badge_rows, verdict_rows
 from gputop.model.clean_text import wrapped
 from gputop.model.metrics import GPU_METRICS
 from gputop.paint.glyphs import Glyphs, keys_shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gputop.diagnosis.summary import named_trouble
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.verdict.summary import named_trouble
 from gputop.model.durations import duration
 from gputop.model.quantity import gib
 from gputop.monitor import Frame

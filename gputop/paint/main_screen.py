@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import summarize
+from gputop.diagnosis.verdict.summary import summarize
 from gputop.model.clean_text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint import gpu_list, header, host_rows, panes, process_table, screen_division

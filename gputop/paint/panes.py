@@ -10,10 +10,16 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import ceil
 
-from gputop.diagnosis.gpu_owners import owner_words
-from gputop.diagnosis.shown import counts_truly
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, LOST_TITLE, GpuSummary, since_words, summarize
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
+from gputop.diagnosis.verdict.gpu_owners import owner_words
+from gputop.diagnosis.verdict.shown import counts_truly
+from gputop.diagnosis.verdict.summary import (
+    LEVEL_OF_ROLE,
+    LOST_TITLE,
+    GpuSummary,
+    since_words,
+    summarize,
+)
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import clock_time, duration
 from gputop.model.history import MINUTE_S, MINUTES_KEPT, History

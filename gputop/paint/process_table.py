@@ -12,8 +12,8 @@ from operator import itemgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import NO_TROUBLE, trouble
 from gputop.diagnosis.types import NOT_WORKING, GpuDiagnosis
+from gputop.diagnosis.verdict.summary import NO_TROUBLE, trouble
 from gputop.model.clean_text import terminal_safe
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame

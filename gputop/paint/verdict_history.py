@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import lost_roles, titles
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, role_of
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
+from gputop.diagnosis.verdict.catalogue import lost_roles, titles
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, role_of
 from gputop.model.clean_text import terminal_safe
 from gputop.monitor import Frame
 from gputop.paint.cells import shorten

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import group_of
+from gputop.diagnosis.verdict.summary import group_of
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.keys import FAR

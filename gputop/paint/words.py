@@ -12,7 +12,14 @@ from functools import lru_cache
 from gputop.diagnosis.rules.device_badges import ECC, MEMORY_LEAK
 from gputop.diagnosis.rules.heat_badges import POWER_BRAKE, THERMAL
 from gputop.diagnosis.sm_remedy import power_word
-from gputop.diagnosis.summary import (
+from gputop.diagnosis.types import (
+    HOLDING_MEMORY,
+    NOT_WORKING_ALARM,
+    STATE_WORDS,
+    GpuDiagnosis,
+    Level,
+)
+from gputop.diagnosis.verdict.summary import (
     GROUPS,
     HALF,
     LOST_TITLE,
@@ -20,13 +27,6 @@ from gputop.diagnosis.summary import (
     GpuSummary,
     group_of,
     summarize,
-)
-from gputop.diagnosis.types import (
-    HOLDING_MEMORY,
-    NOT_WORKING_ALARM,
-    STATE_WORDS,
-    GpuDiagnosis,
-    Level,
 )
 from gputop.model.clean_text import terminal_safe, wrapped
 from gputop.model.derived import lacks_sm

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
 from gputop.diagnosis.rules.idle import IDLE
-from gputop.diagnosis.summary import (
+from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, Role
+from gputop.diagnosis.verdict.summary import (
     LEVEL_OF_ROLE,
     ROLE_OF_LEVEL,
     Number,
@@ -18,8 +19,7 @@ from gputop.diagnosis.summary import (
     summarize,
     time_words,
 )
-from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, Role
-from gputop.diagnosis.worth import NOTHING, Worth, worth
+from gputop.diagnosis.verdict.worth import NOTHING, Worth, worth
 
 TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 """Levels of the verdicts that are reported, the worst first."""

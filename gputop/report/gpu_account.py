@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.signals import EFFICIENCY_UTIL
-from gputop.diagnosis.time_ledger import RisingSums
 from gputop.diagnosis.types import STATES, GpuDiagnosis, GpuOwner, State
+from gputop.diagnosis.verdict.time_ledger import RisingSums
 from gputop.diagnosis.window.sanity import has_impossible_power
 from gputop.model.derived import lacks_sm, work
 from gputop.model.sm import MEASURED

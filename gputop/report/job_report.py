@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.gpu_owners import whose_words
 from gputop.diagnosis.rules.working import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.thresholds import LEAST_GAIN
-from gputop.diagnosis.time_ledger import measured_span
-from gputop.diagnosis.worth import NOTHING, Worth
+from gputop.diagnosis.verdict.gpu_owners import whose_words
+from gputop.diagnosis.verdict.time_ledger import measured_span
+from gputop.diagnosis.verdict.worth import NOTHING, Worth
 from gputop.model.cards import card_shares
 from gputop.model.durations import length
 from gputop.model.quantity import count, known, which_gpus

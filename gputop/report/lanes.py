@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import head_of
 from gputop.diagnosis.types import GpuDiagnosis, Role
+from gputop.diagnosis.verdict.summary import head_of
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.monitor import Frame

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import lost_roles, titles
-from gputop.diagnosis.summary import LEVEL_OF_ROLE
 from gputop.diagnosis.types import STATE_WORDS, STATES, Level, State
+from gputop.diagnosis.verdict.catalogue import lost_roles, titles
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE
 from gputop.model.quantity import HOUR_S
 from gputop.report.gpu_account import GpuReport
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, alarmed, head_of
 from gputop.diagnosis.types import Finding, Flag, Level, VerdictChange
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, alarmed, head_of
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Judgement, Monitor
 

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from gputop.config import Settings
-from gputop.diagnosis.summary import role_of
+from gputop.diagnosis.verdict.summary import role_of
 from gputop.model.durations import duration
 from gputop.model.inspection import ProcessAccess
 from gputop.model.snapshot import Snapshot

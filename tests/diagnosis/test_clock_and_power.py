@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.diagnosis.summary import in_sample
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.verdict.summary import in_sample
 from gputop.model.derived import (
     APPLICATION_CLOCKS,
     HARDWARE_THERMAL,

@@ -12,7 +12,7 @@ from gputop.diagnosis.host.workers import feeders
 from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.track_state import WindowState
-from gputop.diagnosis.votes import Debouncer
+from gputop.diagnosis.verdict.votes import Debouncer
 from gputop.diagnosis.window.conditions import Conditions, update_conditions
 from gputop.diagnosis.window.host_activity import FeederRow
 from gputop.diagnosis.window.sample_facts import pcie_capacity

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from gputop.cli import main
 from gputop.commands.diagnose import judged
-from gputop.diagnosis.catalogue import badge_rows, verdict_rows
-from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import STATES
+from gputop.diagnosis.verdict.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.verdict.diagnosis_data import as_json
 from gputop.model.snapshot import Snapshot
 from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.plain_document import plain

@@ -10,8 +10,8 @@ from statistics import median
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.figure import UNDECIDED
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.verdict.figure import UNDECIDED
 from gputop.diagnosis.window.window import Second, evenly, gpu_means, gpu_second
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import FAST_FOR_S, FAST_S

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gputop.diagnosis.diagnosis_data import as_json, verdict_data
+from gputop.diagnosis.verdict.diagnosis_data import as_json, verdict_data
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.evaluator import firing
 from gputop.output.ticket import ticket_data

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.gpu_owners import owner_words, program
-from gputop.diagnosis.lost_time import lost_share
-from gputop.diagnosis.summary import (
+from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
+from gputop.diagnosis.verdict.gpu_owners import owner_words, program
+from gputop.diagnosis.verdict.lost_time import lost_share
+from gputop.diagnosis.verdict.summary import (
     Trouble,
     WorstGpuSelector,
     group_of,
@@ -17,7 +18,6 @@ from gputop.diagnosis.summary import (
     since_words,
     summarize,
 )
-from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
 from gputop.model.snapshot import CgroupName, ProcessStatic
 from gputop.monitor import Monitor
 from tests.support.scenes import GIB, T0, Watch, gpu, snap, train, workers

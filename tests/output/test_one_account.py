@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from gputop.commands.diagnose import judged
 from gputop.diagnosis.types import State
-from gputop.diagnosis.worth import worth
+from gputop.diagnosis.verdict.worth import worth
 from gputop.output.comparison import compare
 from gputop.output.comparison_document import compare_data, compare_document
 from gputop.output.diagnosis_text import diagnosis_document, diagnosis_json

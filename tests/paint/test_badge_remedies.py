@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.diagnosis.summary import summarize
+from gputop.diagnosis.verdict.summary import summarize
 from gputop.monitor import Frame
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from gputop.diagnosis.gpu_owners import program
-from gputop.diagnosis.summary import summarize
+from gputop.diagnosis.verdict.gpu_owners import program
+from gputop.diagnosis.verdict.summary import summarize
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.hint_row import hint_of

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.api.frame_means import FrameMeans
 from gputop.commands.shared_options import filtered
-from gputop.diagnosis.shown import OF_PROCESSES, OF_VERDICT, RESTLESS
+from gputop.diagnosis.verdict.shown import OF_PROCESSES, OF_VERDICT, RESTLESS
 from gputop.features.alerts.alert_table import holds_on, vocabulary
 from gputop.features.export.export_feed import ExportFeed
 from gputop.features.export.metrics_page import PageChoice

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gputop.diagnosis.diagnosis_data import verdict_data
+from gputop.diagnosis.verdict.diagnosis_data import verdict_data
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.reader import read_snapshots

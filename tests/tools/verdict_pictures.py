@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.verdict.catalogue import verdict_rows
 from gputop.sources.simulation.scenarios import DEFAULT, SCENARIOS
 from tests.support.expected_verdicts import EXPECTED
 

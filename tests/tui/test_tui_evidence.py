@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputop.config import Settings
-from gputop.diagnosis.summary import role_of
+from gputop.diagnosis.verdict.summary import role_of
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.paint.theme import THEMES

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
-from gputop.diagnosis.catalogue import OF_TRACES, badge_rows, verdict_rows
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.types import STATES, GpuDiagnosis
+from gputop.diagnosis.verdict.catalogue import OF_TRACES, badge_rows, verdict_rows
 from gputop.model.derived import gap_pct
 from gputop.model.expression import (
     Expression,

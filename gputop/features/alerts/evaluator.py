@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.verdict.diagnosis_data import verdict_data
 from gputop.features.alerts.alert_table import Alert, holds_on
 from gputop.model.quantity import which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, GpuSample, Snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gputop.diagnosis.time_ledger import RisingSums, measured_span
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.verdict.time_ledger import RisingSums, measured_span
 from gputop.model.derived import NOT_THROTTLING, WORDS
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.steps import MOST_MFU_PCT, StepRow

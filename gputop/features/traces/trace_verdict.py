@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_roles, verdict_rows
 from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.half_working import USE_TENSOR_CORES
 from gputop.diagnosis.rules.low_sm import LARGER_WORK
 from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
 from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.rules.starved import PINNED
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import (
     EMPTY_QUEUE,
     EXPOSED_COMM,
@@ -39,6 +37,13 @@ from gputop.diagnosis.thresholds import (
     WORKING_UTIL,
 )
 from gputop.diagnosis.types import Confidence, Flag, Level, Role, full_title
+from gputop.diagnosis.verdict.catalogue import (
+    DATALOADER_WAIT,
+    STREAM_WAIT,
+    verdict_roles,
+    verdict_rows,
+)
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.window.conditions import busy_not_working
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.host_causes import GRAPH_LAUNCH, SINGLE_PROCESS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.summary import group_of
+from gputop.diagnosis.verdict.summary import group_of
 from gputop.paint.process_table import chosen_process, key_of, selected_process
 from gputop.paint.view import selected_gpu
 from gputop.paint.view_changes import next_counted

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import titles, verdict_rows
 from gputop.diagnosis.types import Level, full_title
+from gputop.diagnosis.verdict.catalogue import titles, verdict_rows
 from gputop.features.fleet.exporter_names import DIALECTS, group_of
 from gputop.features.fleet.fleet_reading import Down, FleetState, JobName
 from gputop.features.fleet.judge.gpu_state import LEVELS, WORDS, Gpu

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.catalogue import titles
+from gputop.diagnosis.verdict.catalogue import titles
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
 from gputop.features.fleet.fleet_reading import (
     FleetError,

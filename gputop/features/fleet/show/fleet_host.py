@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.diagnosis.catalogue import titles
+from gputop.diagnosis.verdict.catalogue import titles
 from gputop.features.fleet.judge.fleet_frame import GpuGroup, mean
 from gputop.features.fleet.judge.gpu_state import ABSENT, LEVELS, WORDS, Gpu
 from gputop.features.fleet.show.fleet_data import GPU_COLUMNS, GpuColumn

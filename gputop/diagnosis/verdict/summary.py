@@ -34,10 +34,10 @@ from gputop.diagnosis.types import (
     State,
     full_title,
 )
+from gputop.diagnosis.verdict.worth import NOTHING, Worth, worth_of
 from gputop.diagnosis.window.conditions import flag_now, has_low_clock
 from gputop.diagnosis.window.hardware_health import HARDWARE_XIDS
 from gputop.diagnosis.window.sample_facts import sm_now
-from gputop.diagnosis.worth import NOTHING, Worth, worth_of
 from gputop.model.durations import duration, duration_of
 from gputop.model.quantity import HOUR_S
 from gputop.model.snapshot import GpuSample, ProcessSample

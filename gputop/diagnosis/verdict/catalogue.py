@@ -12,8 +12,8 @@ from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.rules.device_badges import LOST, LOST_CONDITION
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, verdict_role
 from gputop.diagnosis.types import NOT_WORK, Role
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, verdict_role
 
 
 class VerdictRow(Struct, frozen=True):

@@ -8,8 +8,6 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.figure import IDLE_STATES, STARVED_IDS, UNDECIDED, Figure, efficiency, figure
-from gputop.diagnosis.rule_choice import SOON, candidate
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share
 from gputop.diagnosis.rules.device_badges import ECC, XID, lost_badge
@@ -18,8 +16,6 @@ from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
 from gputop.diagnosis.rules.shown_idle import IDLE_PCT, attribute
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.summary import level_of, verdict_role
-from gputop.diagnosis.time_ledger import Ledger
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import (
     NO_HOST,
@@ -32,7 +28,18 @@ from gputop.diagnosis.types import (
     Role,
     State,
 )
-from gputop.diagnosis.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
+from gputop.diagnosis.verdict.figure import (
+    IDLE_STATES,
+    STARVED_IDS,
+    UNDECIDED,
+    Figure,
+    efficiency,
+    figure,
+)
+from gputop.diagnosis.verdict.rule_choice import SOON, candidate
+from gputop.diagnosis.verdict.summary import level_of, verdict_role
+from gputop.diagnosis.verdict.time_ledger import Ledger
+from gputop.diagnosis.verdict.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
 from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import count

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.summary import LEVEL_OF_ROLE, ROLE_OF_LEVEL, role_of
 from gputop.diagnosis.types import Finding, GpuDiagnosis
+from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, ROLE_OF_LEVEL, role_of
 
 MOST_FINDINGS = 500
 Key = tuple[str, str]

@@ -17,9 +17,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.lost_time import lost_share
 from gputop.diagnosis.rules.idle import IDLE_HOLDING_MEMORY
 from gputop.diagnosis.types import STATES, State, Waste
+from gputop.diagnosis.verdict.lost_time import lost_share
 from gputop.model.snapshot import GAP_INTERVALS
 
 RECENT_S = 600.0

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from gputop.diagnosis.summary import summarize
 from gputop.diagnosis.types import STATES, GpuDiagnosis
+from gputop.diagnosis.verdict.summary import summarize
 from gputop.model.json_keys import json_keys
 from gputop.model.quantity import rounded
 from gputop.model.snapshot import GpuSample, Snapshot

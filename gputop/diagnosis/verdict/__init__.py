@@ -1,0 +1,1 @@
+"""From the rules that hold to one verdict: choice, votes, ledger, words."""
