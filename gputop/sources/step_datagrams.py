@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gputop.model.run_ranks import digest
 from gputop.model.steps import StepRow, step_row
 from gputop.sources.cgroup import cgroup_text
-from gputop.sources.processes.job_identity import JobIdentity, job_identity
+from gputop.sources.processes.tree.job_identity import JobIdentity, job_identity
 from gputop.system.worker import Worker
 
 MOST_DATAGRAM = 1024

@@ -18,7 +18,7 @@ from gputop.model.secret_rules import strength, text_without_secrets
 from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import Event, ProcessStatic
 from gputop.sources.marks import MarkListener, send_mark
-from gputop.sources.processes.process_facts import FactsReader, command_text, executable_name
+from gputop.sources.processes.tree.process_facts import FactsReader, command_text, executable_name
 from tests.support.examples import looks, text_of
 from tests.support.pace import slowness
 from tests.support.recording_frames import read_back

@@ -15,19 +15,24 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders, Throttling, cpu_quota
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
-from gputop.sources.processes.process_facts import FactsReader, allowed_cores, allowed_cpus
-from gputop.sources.processes.process_table import EXITED, ProcessTable, VisibilityCheck, notices_of
 from gputop.sources.processes.process_threads import HostThreads
-from gputop.sources.processes.process_tree import (
+from gputop.sources.processes.related_processes import find_parents
+from gputop.sources.processes.share_collector import ShareCollector
+from gputop.sources.processes.tree.outsiders import QUEUED_PCT, Outsiders
+from gputop.sources.processes.tree.process_facts import FactsReader, allowed_cores, allowed_cpus
+from gputop.sources.processes.tree.process_table import (
+    EXITED,
+    ProcessTable,
+    VisibilityCheck,
+    notices_of,
+)
+from gputop.sources.processes.tree.process_tree import (
     CommandOf,
     ProcessPlace,
     find_ray_tasks,
     find_trees,
 )
-from gputop.sources.processes.related_processes import find_parents
-from gputop.sources.processes.share_collector import ShareCollector
-from gputop.sources.processes.watched import WatchedProcess
+from gputop.sources.processes.tree.watched import WatchedProcess
 from gputop.sources.procfs import TICKS_PER_S, Descriptors, Stat, parse_uptime, text_of
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
 from gputop.sources.patient_reader import PatientReader
-from gputop.sources.processes.process_facts import GONE, command_text, identity_problem
+from gputop.sources.processes.tree.process_facts import GONE, command_text, identity_problem
 
 if TYPE_CHECKING:
     from gputop.sources.processes.requested_looks import ThreadWatch

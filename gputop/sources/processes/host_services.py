@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from gputop.model.command_facts import BESIDE, why_words
 from gputop.sources.processes.open_files import held
-from gputop.sources.processes.process_table import ProcessTable
-from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.socket_tables import PeerLookup
+from gputop.sources.processes.tree.process_table import ProcessTable
+from gputop.sources.processes.tree.process_tree import ProcessPlace
 from gputop.sources.procfs import names_in, stat_of, times_of
 
 KEPT_S = 30.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gputop.sources.processes.loaders import (
+from gputop.sources.processes.tree.loaders import (
     is_backward_thread,
     is_host_thread,
     is_nccl_thread,

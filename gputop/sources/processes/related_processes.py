@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gputop.model.command_facts import BESIDE, why_words
 from gputop.sources.processes.open_files import HeldInodes
-from gputop.sources.processes.process_table import ProcessTable
-from gputop.sources.processes.process_tree import ProcessPlace
+from gputop.sources.processes.tree.process_table import ProcessTable
+from gputop.sources.processes.tree.process_tree import ProcessPlace
 
 HeldBy = Callable[[int], HeldInodes | None]
 OtherEnd = Callable[[int], int | None]

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.open_files import HeldInodesCache
-from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
-from gputop.sources.processes.process_tree import ProcessPlace
 from gputop.sources.processes.related_processes import HeldBy, OtherEnd
 from gputop.sources.processes.socket_activity import SocketReader
 from gputop.sources.processes.socket_evidence import add_socket_evidence
 from gputop.sources.processes.socket_tables import PeerLookup
+from gputop.sources.processes.tree.process_table import ProcessTable
+from gputop.sources.processes.tree.process_tree import ProcessPlace
 from gputop.sources.processes.wait_observation import INSIDE, Job
 from gputop.sources.processes.wait_sampler import SamplingPlan, WaitingGpus, WaitSampler
 from gputop.sources.processes.wait_shares import TimeShares, looks_of, main_waits, targets_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.model.feeders import Via
-from gputop.sources.processes.process_facts import RunRank
+from gputop.sources.processes.tree.process_facts import RunRank
 from gputop.sources.processes.wait_state import LOCAL, WaitState
 
 INSIDE = ("lock", "queue", "sleep", "other", LOCAL)

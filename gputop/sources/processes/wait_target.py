@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET
 from gputop.sources.processes.host_services import HostServices
-from gputop.sources.processes.loaders import is_pin_memory_thread
 from gputop.sources.processes.open_files import (
     DENIED_FDS,
     HELD_AGAIN_S,
@@ -33,6 +32,7 @@ from gputop.sources.processes.system_calls import (
     waited_child,
     waited_link,
 )
+from gputop.sources.processes.tree.loaders import is_pin_memory_thread
 from gputop.sources.processes.wait_observation import INSIDE, Job, WaitObservation, WaitTarget
 from gputop.sources.processes.wait_state import (
     BLOCKED,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gputop.model.snapshot import CgroupName
-from gputop.sources.processes.job_identity import JobIdentity, job_identity
-from gputop.sources.processes.process_facts import FactsReader, RunRank
+from gputop.sources.processes.tree.job_identity import JobIdentity, job_identity
+from gputop.sources.processes.tree.process_facts import FactsReader, RunRank
 from gputop.sources.simulation.life import slurm
 from tests.proc_trees.fake_proc import FakeProc
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.sources.processes.loaders import (
+from gputop.sources.processes.tree.loaders import (
     identify,
     is_host_thread,
     is_nccl_thread,

@@ -15,7 +15,7 @@ from gputop.sources.cgroup import (
     cpu_quota,
     memory_limit,
 )
-from gputop.sources.processes.process_facts import allowed_cores
+from gputop.sources.processes.tree.process_facts import allowed_cores
 from tests.proc_trees.fake_proc import FakeProc
 
 _V2 = "0::/job/step\n"

@@ -13,14 +13,14 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.job_identity import JobIdentity
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_facts import Facts
-from gputop.sources.processes.process_table import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.process_threads import Threads
-from gputop.sources.processes.process_tree import ProcessPlace
+from gputop.sources.processes.tree.job_identity import JobIdentity
+from gputop.sources.processes.tree.process_facts import Facts
+from gputop.sources.processes.tree.process_table import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER
+from gputop.sources.processes.tree.process_tree import ProcessPlace
+from gputop.sources.processes.tree.watched import ProcessReading, WatchedProcess
 from gputop.sources.processes.wait_shares import TimeShares
-from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB, SECOND_NS, T0, by_pid, collector_of, one_job
@@ -190,7 +190,9 @@ def test_in_a_container_a_pid_of_the_host_is_not_taken_for_the_process_that_has_
     (fake.proc / "100" / "fd").mkdir()
     (fake.proc / "100" / "fd" / "3").symlink_to("/dev/nvidiactl")
     assert by_pid(collector_of(fake).read(T0, both))[100].starttime is not None
-    monkeypatch.setattr("gputop.sources.processes.process_table.has_own_pids", lambda proc: False)
+    monkeypatch.setattr(
+        "gputop.sources.processes.tree.process_table.has_own_pids", lambda proc: False
+    )
     (fake.proc / "100" / "fd" / "3").unlink()
     assert by_pid(collector_of(fake).read(T0, both))[100].starttime is not None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes.process_table import ProcessTable
+from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.wait_state import may_be_disk, needs_proof, wait_class
 from gputop.sources.procfs import (
     Descriptors,
@@ -123,7 +123,7 @@ def test_a_process_is_read_once_and_again_in_a_full_pass(
         started = {"1": 0, "20": 500_000, "30": 500_500}[pid]
         return Stat(b"name", "S", 1, 1, 0, 1, started, 0)
 
-    monkeypatch.setattr("gputop.sources.processes.process_table.stat_of", stat_of)
+    monkeypatch.setattr("gputop.sources.processes.tree.process_table.stat_of", stat_of)
     for pid in ("1", "20", "30"):
         (tmp_path / pid).mkdir()
     table = ProcessTable(str(tmp_path))

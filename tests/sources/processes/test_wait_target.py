@@ -23,8 +23,8 @@ from gputop.sources.processes import open_files, system_calls
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.open_files import HeldInodesCache
 from gputop.sources.processes.pipe_writers import PipeWriters
-from gputop.sources.processes.process_facts import RunRank
 from gputop.sources.processes.socket_tables import PeerLookup, unix_peer
+from gputop.sources.processes.tree.process_facts import RunRank
 from gputop.sources.processes.wait_observation import Job, WaitObservation, WaitTarget
 from gputop.sources.processes.wait_state import WaitClassifier
 from gputop.sources.processes.wait_target import ONE_OF_MANY, OUTSIDE, WaitResolver, children_of

@@ -10,7 +10,12 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, ProcessReading, WatchedProcess
+from gputop.sources.processes.tree.watched import (
+    NEEDS_TWO,
+    STAT_AGAIN_S,
+    ProcessReading,
+    WatchedProcess,
+)
 from gputop.sources.procfs import Descriptors, ProcessFiles
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB, collector_of, sample

@@ -19,13 +19,13 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import socket_activity, socket_tables
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.open_files import HeldInodes, HeldInodesCache, held
-from gputop.sources.processes.outsiders import Outsiders
-from gputop.sources.processes.process_table import ProcessTable
 from gputop.sources.processes.process_tracker import RECENT_S, ProcessTracker
-from gputop.sources.processes.process_tree import find_trees
 from gputop.sources.processes.related_processes import find_parents
 from gputop.sources.processes.socket_activity import SocketReader
 from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, TcpSocket, tcp_tables
+from gputop.sources.processes.tree.outsiders import Outsiders
+from gputop.sources.processes.tree.process_table import ProcessTable
+from gputop.sources.processes.tree.process_tree import find_trees
 from gputop.sources.processes.wait_observation import Job, WaitObservation
 from gputop.sources.processes.wait_sampler import SamplingPlan, WaitSampler
 from gputop.sources.processes.wait_shares import (

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from gputop.model.command_facts import Rule, why_words
 from gputop.model.snapshot import Role
-from gputop.sources.processes.loaders import identify, is_working_ray_task
-from gputop.sources.processes.process_table import ProcessTable
+from gputop.sources.processes.tree.loaders import identify, is_working_ray_task
+from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.procfs import Stat
 
 CommandOf = Callable[[int, Stat], bytes]

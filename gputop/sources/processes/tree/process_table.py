@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from gputop.model.snapshot import ProcessSample
-from gputop.sources.processes.watched import DENIED_IO
+from gputop.sources.processes.tree.watched import DENIED_IO
 from gputop.sources.procfs import Stat, link_at, names_in, read_file, stat_of
 
 OTHER_NAMESPACE = (

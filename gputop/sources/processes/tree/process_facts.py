@@ -20,7 +20,7 @@ from gputop.model.inspection import ProcessIdentity
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.patient_reader import PatientReader
-from gputop.sources.processes.job_identity import JobIdentity, job_identity
+from gputop.sources.processes.tree.job_identity import JobIdentity, job_identity
 from gputop.sources.procfs import read_small, stat_of
 
 COMMAND_LIMIT = 4096
