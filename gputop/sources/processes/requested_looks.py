@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.secrets import masked_text
-from gputop.sources.processes.wait_state import wait_class
+from gputop.sources.processes.look.wait_state import wait_class
 from gputop.sources.procfs import names_in, parse_schedstat, read_small, stat_of, text_of
 from gputop.system.worker import Worker
 

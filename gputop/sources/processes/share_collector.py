@@ -12,6 +12,8 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
+from gputop.sources.processes.look.wait_observation import INSIDE, Job
+from gputop.sources.processes.look.wait_state import WaitClassifier
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.open_files import HeldInodesCache
 from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
@@ -21,10 +23,8 @@ from gputop.sources.processes.socket_evidence import add_socket_evidence
 from gputop.sources.processes.socket_tables import PeerLookup
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import ProcessPlace
-from gputop.sources.processes.wait_observation import INSIDE, Job
 from gputop.sources.processes.wait_sampler import SamplingPlan, WaitingGpus, WaitSampler
 from gputop.sources.processes.wait_shares import TimeShares, looks_of, main_waits, targets_of
-from gputop.sources.processes.wait_state import WaitClassifier
 from gputop.sources.processes.wait_target import WaitResolver
 
 EXPLAINS = 0.6

@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd, main_looks
-from gputop.sources.processes.process_threads import rank_of
-from gputop.sources.processes.wait_observation import INSIDE, WaitObservation
-from gputop.sources.processes.wait_state import (
+from gputop.sources.processes.look.process_threads import rank_of
+from gputop.sources.processes.look.wait_observation import INSIDE, WaitObservation
+from gputop.sources.processes.look.wait_state import (
     BLOCKED,
     LOCAL,
     RAN,

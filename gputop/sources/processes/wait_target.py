@@ -14,16 +14,13 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET
 from gputop.sources.processes.host_services import HostServices
-from gputop.sources.processes.open_files import (
-    DENIED_FDS,
-    HELD_AGAIN_S,
-    HeldInodes,
-    HeldInodesCache,
+from gputop.sources.processes.look.process_threads import (
+    LEAST_THREADS,
+    WORK,
+    ThreadSampler,
+    rank_of,
 )
-from gputop.sources.processes.pipe_writers import PipeWriters
-from gputop.sources.processes.process_threads import LEAST_THREADS, WORK, ThreadSampler, rank_of
-from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
-from gputop.sources.processes.system_calls import (
+from gputop.sources.processes.look.system_calls import (
     MOST_POLLED,
     inode_in,
     is_shared_lock,
@@ -32,9 +29,8 @@ from gputop.sources.processes.system_calls import (
     waited_child,
     waited_link,
 )
-from gputop.sources.processes.tree.loaders import is_pin_memory_thread
-from gputop.sources.processes.wait_observation import INSIDE, Job, WaitObservation, WaitTarget
-from gputop.sources.processes.wait_state import (
+from gputop.sources.processes.look.wait_observation import INSIDE, Job, WaitObservation, WaitTarget
+from gputop.sources.processes.look.wait_state import (
     BLOCKED,
     LOCAL,
     RAN,
@@ -45,6 +41,15 @@ from gputop.sources.processes.wait_state import (
     WaitState,
     waits_for_child,
 )
+from gputop.sources.processes.open_files import (
+    DENIED_FDS,
+    HELD_AGAIN_S,
+    HeldInodes,
+    HeldInodesCache,
+)
+from gputop.sources.processes.pipe_writers import PipeWriters
+from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
+from gputop.sources.processes.tree.loaders import is_pin_memory_thread
 from gputop.sources.procfs import read_small
 
 MOST_STEPS = 4

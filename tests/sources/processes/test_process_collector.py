@@ -13,8 +13,8 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.look.process_threads import Threads
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_threads import Threads
 from gputop.sources.processes.tree.job_identity import JobIdentity
 from gputop.sources.processes.tree.process_facts import Facts
 from gputop.sources.processes.tree.process_table import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gputop.sources.processes.look.wait_state import may_be_disk, needs_proof, wait_class
 from gputop.sources.processes.tree.process_table import ProcessTable
-from gputop.sources.processes.wait_state import may_be_disk, needs_proof, wait_class
 from gputop.sources.procfs import (
     Descriptors,
     ProcessFiles,

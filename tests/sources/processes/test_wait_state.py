@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes import wait_state
-from gputop.sources.processes.mounts import Mount
-from gputop.sources.processes.wait_state import (
+from gputop.sources.processes.look import wait_state
+from gputop.sources.processes.look.mounts import Mount
+from gputop.sources.processes.look.wait_state import (
     BLOCKED,
     WaitClassifier,
     WaitState,

@@ -21,12 +21,12 @@ from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, Via, WaitEnd
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import open_files, system_calls
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.look.wait_observation import Job, WaitObservation, WaitTarget
+from gputop.sources.processes.look.wait_state import WaitClassifier
 from gputop.sources.processes.open_files import HeldInodesCache
 from gputop.sources.processes.pipe_writers import PipeWriters
 from gputop.sources.processes.socket_tables import PeerLookup, unix_peer
 from gputop.sources.processes.tree.process_facts import RunRank
-from gputop.sources.processes.wait_observation import Job, WaitObservation, WaitTarget
-from gputop.sources.processes.wait_state import WaitClassifier
 from gputop.sources.processes.wait_target import ONE_OF_MANY, OUTSIDE, WaitResolver, children_of
 
 BEGIN = """

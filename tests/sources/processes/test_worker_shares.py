@@ -18,6 +18,8 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import socket_activity, socket_tables
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.look.wait_observation import Job, WaitObservation
+from gputop.sources.processes.look.wait_state import WaitClassifier, WaitState
 from gputop.sources.processes.open_files import HeldInodes, HeldInodesCache, held
 from gputop.sources.processes.process_tracker import RECENT_S, ProcessTracker
 from gputop.sources.processes.related_processes import find_parents
@@ -26,7 +28,6 @@ from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, Tcp
 from gputop.sources.processes.tree.outsiders import Outsiders
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import find_trees
-from gputop.sources.processes.wait_observation import Job, WaitObservation
 from gputop.sources.processes.wait_sampler import SamplingPlan, WaitSampler
 from gputop.sources.processes.wait_shares import (
     WaitCounts,
@@ -37,7 +38,6 @@ from gputop.sources.processes.wait_shares import (
     shares_of,
     thread_shares,
 )
-from gputop.sources.processes.wait_state import WaitClassifier, WaitState
 from gputop.sources.processes.wait_target import WaitResolver
 from gputop.sources.procfs import Stat
 from tests.proc_trees.fake_proc import FakeProc

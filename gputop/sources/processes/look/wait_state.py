@@ -17,8 +17,8 @@ from functools import lru_cache
 from msgspec import Struct
 
 from gputop.sources.patient_reader import PatientReader
-from gputop.sources.processes.mounts import Mounts
-from gputop.sources.processes.system_calls import SAVING, inode_in, link_of, waited_call
+from gputop.sources.processes.look.mounts import Mounts
+from gputop.sources.processes.look.system_calls import SAVING, inode_in, link_of, waited_call
 from gputop.sources.procfs import Stat, parse_stat, read_small, stat_of
 
 # A table of names is never complete, and some functions serve several kinds of files.

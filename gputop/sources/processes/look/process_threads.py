@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from gputop.sources.processes.look.wait_observation import WaitObservation
+from gputop.sources.processes.look.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
 from gputop.sources.processes.tree.loaders import (
     is_backward_thread,
     is_host_thread,
@@ -16,8 +18,6 @@ from gputop.sources.processes.tree.loaders import (
     thread_framework,
     thread_loader,
 )
-from gputop.sources.processes.wait_observation import WaitObservation
-from gputop.sources.processes.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
 from gputop.sources.procfs import TICKS_PER_S, Stat, names_in, text_of, times_of
 
 _NS_PER_TICK = 1_000_000_000 // TICKS_PER_S

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.model.feeders import Via
+from gputop.sources.processes.look.wait_state import LOCAL, WaitState
 from gputop.sources.processes.tree.process_facts import RunRank
-from gputop.sources.processes.wait_state import LOCAL, WaitState
 
 INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
 """Waits of a main thread that its own process's threads may cause."""

@@ -1,0 +1,1 @@
+"""What a thread waits in, by one look at /proc."""
