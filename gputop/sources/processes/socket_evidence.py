@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
-from gputop.sources.processes.socket_activity import LEAST_RX, SocketActivity, SocketReader
+from gputop.sources.processes.resolve.socket_activity import LEAST_RX, SocketActivity, SocketReader
 from gputop.sources.processes.wait_shares import (
     TimeShares,
     as_network,

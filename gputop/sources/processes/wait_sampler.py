@@ -16,7 +16,7 @@ from msgspec import Struct
 from gputop.sources.processes.look.process_threads import LEAST_THREADS, MOST_THREADS
 from gputop.sources.processes.look.wait_observation import Job, WaitObservation
 from gputop.sources.processes.look.wait_state import UNREAD, WaitClassifier
-from gputop.sources.processes.wait_target import WaitResolver
+from gputop.sources.processes.resolve.wait_target import WaitResolver
 from gputop.sources.procfs import Descriptors, ProcessFiles
 from gputop.system.worker import Worker
 

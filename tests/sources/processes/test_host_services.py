@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes.host_services import KEPT_S, HostServices
-from gputop.sources.processes.socket_tables import PeerLookup
+from gputop.sources.processes.resolve.host_services import KEPT_S, HostServices
+from gputop.sources.processes.resolve.socket_tables import PeerLookup
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import ProcessPlace
 from tests.proc_trees.fake_proc import FakeProc

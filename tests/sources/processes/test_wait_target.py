@@ -23,11 +23,16 @@ from gputop.sources.processes import open_files, system_calls
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.look.wait_observation import Job, WaitObservation, WaitTarget
 from gputop.sources.processes.look.wait_state import WaitClassifier
-from gputop.sources.processes.open_files import HeldInodesCache
-from gputop.sources.processes.pipe_writers import PipeWriters
-from gputop.sources.processes.socket_tables import PeerLookup, unix_peer
+from gputop.sources.processes.resolve.open_files import HeldInodesCache
+from gputop.sources.processes.resolve.pipe_writers import PipeWriters
+from gputop.sources.processes.resolve.socket_tables import PeerLookup, unix_peer
+from gputop.sources.processes.resolve.wait_target import (
+    ONE_OF_MANY,
+    OUTSIDE,
+    WaitResolver,
+    children_of,
+)
 from gputop.sources.processes.tree.process_facts import RunRank
-from gputop.sources.processes.wait_target import ONE_OF_MANY, OUTSIDE, WaitResolver, children_of
 
 BEGIN = """
 import json, multiprocessing, os, socket, subprocess, sys, threading, time

@@ -20,11 +20,17 @@ from gputop.sources.processes import socket_activity, socket_tables
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.look.wait_observation import Job, WaitObservation
 from gputop.sources.processes.look.wait_state import WaitClassifier, WaitState
-from gputop.sources.processes.open_files import HeldInodes, HeldInodesCache, held
 from gputop.sources.processes.process_tracker import RECENT_S, ProcessTracker
-from gputop.sources.processes.related_processes import find_parents
-from gputop.sources.processes.socket_activity import SocketReader
-from gputop.sources.processes.socket_tables import PeerLookup, SocketTables, TcpSocket, tcp_tables
+from gputop.sources.processes.resolve.open_files import HeldInodes, HeldInodesCache, held
+from gputop.sources.processes.resolve.related_processes import find_parents
+from gputop.sources.processes.resolve.socket_activity import SocketReader
+from gputop.sources.processes.resolve.socket_tables import (
+    PeerLookup,
+    SocketTables,
+    TcpSocket,
+    tcp_tables,
+)
+from gputop.sources.processes.resolve.wait_target import WaitResolver
 from gputop.sources.processes.tree.outsiders import Outsiders
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import find_trees
@@ -38,7 +44,6 @@ from gputop.sources.processes.wait_shares import (
     shares_of,
     thread_shares,
 )
-from gputop.sources.processes.wait_target import WaitResolver
 from gputop.sources.procfs import Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import collector_of, sample

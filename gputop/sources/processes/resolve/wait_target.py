@@ -13,7 +13,6 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET
-from gputop.sources.processes.host_services import HostServices
 from gputop.sources.processes.look.process_threads import (
     LEAST_THREADS,
     WORK,
@@ -41,14 +40,15 @@ from gputop.sources.processes.look.wait_state import (
     WaitState,
     waits_for_child,
 )
-from gputop.sources.processes.open_files import (
+from gputop.sources.processes.resolve.host_services import HostServices
+from gputop.sources.processes.resolve.open_files import (
     DENIED_FDS,
     HELD_AGAIN_S,
     HeldInodes,
     HeldInodesCache,
 )
-from gputop.sources.processes.pipe_writers import PipeWriters
-from gputop.sources.processes.socket_tables import PeerLookup, address_words, unix_peer
+from gputop.sources.processes.resolve.pipe_writers import PipeWriters
+from gputop.sources.processes.resolve.socket_tables import PeerLookup, address_words, unix_peer
 from gputop.sources.processes.tree.loaders import is_pin_memory_thread
 from gputop.sources.procfs import read_small
 

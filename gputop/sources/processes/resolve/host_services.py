@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.model.command_facts import BESIDE, why_words
-from gputop.sources.processes.open_files import held
-from gputop.sources.processes.socket_tables import PeerLookup
+from gputop.sources.processes.resolve.open_files import held
+from gputop.sources.processes.resolve.socket_tables import PeerLookup
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import ProcessPlace
 from gputop.sources.procfs import names_in, stat_of, times_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from gputop.model.command_facts import BESIDE, why_words
-from gputop.sources.processes.open_files import HeldInodes
+from gputop.sources.processes.resolve.open_files import HeldInodes
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import ProcessPlace
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gputop.sources.processes.open_files import DENIED_FDS, held, in_another_network
-from gputop.sources.processes.socket_tables import DUMP_S, PeerLookup, SocketTables
+from gputop.sources.processes.resolve.open_files import DENIED_FDS, held, in_another_network
+from gputop.sources.processes.resolve.socket_tables import DUMP_S, PeerLookup, SocketTables
 
 LEAST_RX = 1000.0
 """Least rate that counts as data, in bytes per second: heartbeats of a job's own connections are below [judged]."""

@@ -1,0 +1,1 @@
+"""Whom a waiting thread waits for: pipes, files, sockets, services."""
