@@ -14,10 +14,10 @@ from gputop.model.feeders import Outsider
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders, Throttling, cpu_quota
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
+from gputop.sources.processes.count.member import Member
+from gputop.sources.processes.count.share_collector import ShareCollector
 from gputop.sources.processes.look.process_threads import HostThreads
-from gputop.sources.processes.member import Member
 from gputop.sources.processes.resolve.related_processes import find_parents
-from gputop.sources.processes.share_collector import ShareCollector
 from gputop.sources.processes.tree.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.tree.process_facts import FactsReader, allowed_cores, allowed_cpus
 from gputop.sources.processes.tree.process_table import (

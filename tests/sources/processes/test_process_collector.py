@@ -13,14 +13,14 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.count.member import Member
+from gputop.sources.processes.count.wait_shares import TimeShares
 from gputop.sources.processes.look.process_threads import Threads
-from gputop.sources.processes.member import Member
 from gputop.sources.processes.tree.job_identity import JobIdentity
 from gputop.sources.processes.tree.process_facts import Facts
 from gputop.sources.processes.tree.process_table import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.tree.process_tree import ProcessPlace
 from gputop.sources.processes.tree.watched import ProcessReading, WatchedProcess
-from gputop.sources.processes.wait_shares import TimeShares
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB, SECOND_NS, T0, by_pid, collector_of, one_job

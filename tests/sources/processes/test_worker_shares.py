@@ -18,9 +18,19 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import socket_activity, socket_tables
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.count.process_tracker import RECENT_S, ProcessTracker
+from gputop.sources.processes.count.wait_sampler import SamplingPlan, WaitSampler
+from gputop.sources.processes.count.wait_shares import (
+    WaitCounts,
+    as_network,
+    count_waits,
+    in_place_of_waits,
+    main_waits,
+    shares_of,
+    thread_shares,
+)
 from gputop.sources.processes.look.wait_observation import Job, WaitObservation
 from gputop.sources.processes.look.wait_state import WaitClassifier, WaitState
-from gputop.sources.processes.process_tracker import RECENT_S, ProcessTracker
 from gputop.sources.processes.resolve.open_files import HeldInodes, HeldInodesCache, held
 from gputop.sources.processes.resolve.related_processes import find_parents
 from gputop.sources.processes.resolve.socket_activity import SocketReader
@@ -34,16 +44,6 @@ from gputop.sources.processes.resolve.wait_target import WaitResolver
 from gputop.sources.processes.tree.outsiders import Outsiders
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import find_trees
-from gputop.sources.processes.wait_sampler import SamplingPlan, WaitSampler
-from gputop.sources.processes.wait_shares import (
-    WaitCounts,
-    as_network,
-    count_waits,
-    in_place_of_waits,
-    main_waits,
-    shares_of,
-    thread_shares,
-)
 from gputop.sources.procfs import Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import collector_of, sample

@@ -13,9 +13,10 @@ from gputop.model.secrets import masked_text
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import NOT_ON_A_GPU, GpuProcess
+from gputop.sources.processes.count.process_tracker import ProcessTracker
+from gputop.sources.processes.count.wait_shares import CHILD, TimeShares, thread_shares
 from gputop.sources.processes.look.process_threads import HostThreads, Threads
 from gputop.sources.processes.look.wait_observation import INSIDE, WaitObservation
-from gputop.sources.processes.process_tracker import ProcessTracker
 from gputop.sources.processes.tree.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.tree.process_facts import Facts, RunRank
 from gputop.sources.processes.tree.process_tree import ProcessPlace
@@ -26,7 +27,6 @@ from gputop.sources.processes.tree.watched import (
     ProcessReading,
     WatchedProcess,
 )
-from gputop.sources.processes.wait_shares import CHILD, TimeShares, thread_shares
 from gputop.sources.procfs import TICKS_PER_S
 
 DENIED_WAIT = "not permitted for this process: run as root to see what it waits for"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputop.model.feeders import FeederShares
+from gputop.sources.processes.count.wait_shares import CHILD, WaitCounts, count_waits, shares_of
 from gputop.sources.processes.look.wait_observation import WaitObservation
 from gputop.sources.processes.look.wait_state import RAN, STOPPED, UNREAD, WaitState
-from gputop.sources.processes.wait_shares import CHILD, WaitCounts, count_waits, shares_of
 from gputop.sources.procfs import Stat
 
 MEAN_S = 10.0

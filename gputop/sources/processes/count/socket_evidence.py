@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
-from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
-from gputop.sources.processes.resolve.socket_activity import LEAST_RX, SocketActivity, SocketReader
-from gputop.sources.processes.wait_shares import (
+from gputop.sources.processes.count.member import Member
+from gputop.sources.processes.count.process_tracker import FETCHED_S, ProcessTracker
+from gputop.sources.processes.count.wait_shares import (
     TimeShares,
     as_network,
     in_place_of_waits,
     shares_of,
 )
+from gputop.sources.processes.resolve.socket_activity import LEAST_RX, SocketActivity, SocketReader
 
 MOST_LOADERS_ASKED = 4
 """Limit of loaders of one GPU process whose sockets are read."""

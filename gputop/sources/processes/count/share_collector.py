@@ -12,20 +12,20 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
+from gputop.sources.processes.count.member import Member
+from gputop.sources.processes.count.process_tracker import FETCHED_S, ProcessTracker
+from gputop.sources.processes.count.socket_evidence import add_socket_evidence
+from gputop.sources.processes.count.wait_sampler import SamplingPlan, WaitingGpus, WaitSampler
+from gputop.sources.processes.count.wait_shares import TimeShares, looks_of, main_waits, targets_of
 from gputop.sources.processes.look.wait_observation import INSIDE, Job
 from gputop.sources.processes.look.wait_state import WaitClassifier
-from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_tracker import FETCHED_S, ProcessTracker
 from gputop.sources.processes.resolve.open_files import HeldInodesCache
 from gputop.sources.processes.resolve.related_processes import HeldBy, OtherEnd
 from gputop.sources.processes.resolve.socket_activity import SocketReader
 from gputop.sources.processes.resolve.socket_tables import PeerLookup
 from gputop.sources.processes.resolve.wait_target import WaitResolver
-from gputop.sources.processes.socket_evidence import add_socket_evidence
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import ProcessPlace
-from gputop.sources.processes.wait_sampler import SamplingPlan, WaitingGpus, WaitSampler
-from gputop.sources.processes.wait_shares import TimeShares, looks_of, main_waits, targets_of
 
 EXPLAINS = 0.6
 """A process with at least this useful share needs no other explanation."""

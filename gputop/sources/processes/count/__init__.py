@@ -1,0 +1,1 @@
+"""Shares of time by wait state, counted from looks and counters."""
