@@ -156,7 +156,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.marked import Marked
 
     def access() -> ProcessAccess:
-        from gputop.sources.processes.control import ProcessControl
+        from gputop.sources.processes.on_demand.control import ProcessControl
         from gputop.sources.redacted import RedactedAccess
 
         return (

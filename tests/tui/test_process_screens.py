@@ -23,7 +23,7 @@ from gputop.paint.process_columns import COLUMNS, DEFAULT
 from gputop.paint.process_filter import parse
 from gputop.paint.terminal_kind import choose
 from gputop.paint.view import View
-from gputop.sources.processes.control import ProcessControl
+from gputop.sources.processes.on_demand.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
 from gputop.tui.screens.process_screens import (
     ColumnsScreen,

@@ -10,7 +10,7 @@ from textual.events import Key
 from textual.pilot import Pilot
 
 from gputop.paint.view import View
-from gputop.sources.processes.control import ProcessControl
+from gputop.sources.processes.on_demand.control import ProcessControl
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame

@@ -21,7 +21,12 @@ from gputop.model.inspection import (
 )
 from gputop.paint.cells import cells
 from gputop.paint.deep_look_rows import look_rows, recipes
-from gputop.sources.processes.deep_look import DeepLooker, install_hint, main_stack, permission_help
+from gputop.sources.processes.on_demand.deep_look import (
+    DeepLooker,
+    install_hint,
+    main_stack,
+    permission_help,
+)
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.model.inspection import ProcessIdentity
-from gputop.sources.processes.control import ProcessControl
+from gputop.sources.processes.on_demand.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 
@@ -176,7 +176,8 @@ def test_a_process_that_is_replaced_while_it_is_read_gives_nothing(
     fake.write("proc/4711/environ", "A=1\0")
     checked: list[str | None] = [None, "it has ended and its pid belongs to another process now"]
     monkeypatch.setattr(
-        "gputop.sources.processes.control.identity_problem", lambda proc, identity: checked.pop(0)
+        "gputop.sources.processes.on_demand.control.identity_problem",
+        lambda proc, identity: checked.pop(0),
     )
     environment = ProcessControl(str(fake.proc)).environment(ProcessIdentity(4711, 5000))
     assert environment.variables == ()

@@ -13,8 +13,8 @@ from gputop.monitor import Monitor
 from gputop.paint.process_page import find
 from gputop.paint.process_table import key_of
 from gputop.paint.view import View
-from gputop.sources.processes import requested_looks
-from gputop.sources.processes.requested_looks import (
+from gputop.sources.processes.on_demand import requested_looks
+from gputop.sources.processes.on_demand.requested_looks import (
     MOST_LISTED_THREADS,
     PROCESS_GONE,
     ThreadWatch,

@@ -18,7 +18,7 @@ from gputop.sources.patient_reader import PatientReader
 from gputop.sources.processes.tree.process_facts import GONE, command_text, identity_problem
 
 if TYPE_CHECKING:
-    from gputop.sources.processes.requested_looks import ThreadWatch
+    from gputop.sources.processes.on_demand.requested_looks import ThreadWatch
 
 
 MOST_KEPT = 4096
@@ -86,7 +86,7 @@ class ProcessControl:
 
         The reader runs until it is closed.
         """
-        from gputop.sources.processes.requested_looks import ThreadWatch
+        from gputop.sources.processes.on_demand.requested_looks import ThreadWatch
 
         return ThreadWatch(identity.pid, identity.starttime, self._proc)
 
@@ -126,7 +126,7 @@ class ProcessControl:
 
         Blocks for about two seconds: never call it on an event loop.
         """
-        from gputop.sources.processes.deep_look import DeepLooker
+        from gputop.sources.processes.on_demand.deep_look import DeepLooker
 
         return DeepLooker(self._proc).look(identity, loader)
 

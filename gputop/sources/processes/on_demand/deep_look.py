@@ -25,7 +25,7 @@ from gputop.model.inspection import (
     ThreadStack,
 )
 from gputop.model.secrets import masked_text, masked_words
-from gputop.sources.processes.requested_looks import read_threads
+from gputop.sources.processes.on_demand.requested_looks import read_threads
 from gputop.sources.processes.tree.process_facts import GONE, identity_problem
 from gputop.sources.procfs import link_at, read_file, text_of
 from gputop.system.children import TooLate, finished, ours

@@ -1,0 +1,1 @@
+"""What is done to a process only when somebody asks: stacks, signals, deep looks."""
