@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import State
+from gputop.diagnosis.types import Level, State
 from gputop.model.snapshot import POD
 
 
@@ -125,10 +125,10 @@ class GpuReading(Struct, frozen=True):
 
     Utilisation and SM activity are means over ``WINDOW_S`` seconds, the other values the newest ones; keys and units
     are from the metric catalogue. ``is_quiet``: the 95th percentile of utilisation was below 5 %, None if not answered;
-    ``unanswered`` are keys that were not answered. ``names`` is the dialect. ``own_state`` and ``own_verdict`` come
-    from gputop on the node. A GPU that ``is_lost`` was there within the last day, and its host answers without it.
-    ``is_allocated``: a job holds it by the word of the scheduler or the kubelet. ``step_s`` and ``step_wait_s`` are the
-    mean training step of its ranks and their wait in it.
+    ``unanswered`` are keys that were not answered. ``names`` is the dialect. ``own_state``, ``own_level`` and
+    ``own_verdict`` come from gputop on the node. A GPU that ``is_lost`` was there within the last day, and its host
+    answers without it. ``is_allocated``: a job holds it by the word of the scheduler or the kubelet. ``step_s`` and
+    ``step_wait_s`` are the mean training step of its ranks and their wait in it.
     """
 
     host: HostName
@@ -156,6 +156,7 @@ class GpuReading(Struct, frozen=True):
     unanswered: frozenset[str] = frozenset()
     cluster: ClusterName = ""
     mig: str = ""
+    own_level: Level | None = None
 
     @property
     def id(self) -> GpuId:

@@ -14,10 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.judge.gpu_state import Gpu, state_of
+from gputop.features.fleet.judge.group_verdict import severity, verdict_of
 from gputop.features.fleet.read.direct_fleet import DirectFleet
 from gputop.features.fleet.read.host_link import HostLink, SshOptions, ssh_words
 from gputop.features.fleet.read.host_page import MOST_GPUS
@@ -25,9 +28,11 @@ from gputop.features.fleet.read.redacted_fleet import RedactedFleet
 from gputop.features.fleet.read.scraped_host import ScrapedHost
 from gputop.features.fleet.show.fleet_app import open_row
 from gputop.features.fleet.show.fleet_data import fleet_data, fleet_json
+from gputop.features.fleet.show.fleet_rows import cell_spans
 from gputop.features.fleet.show.fleet_screen import fleet_screen
 from gputop.features.fleet.show.fleet_view import FleetView
 from gputop.model.redaction import Redactor
+from gputop.paint.glyphs import COLOUR
 from tests.features.fleet.conftest import text_of
 from tests.support.scripted_engine import engine as scripted
 from tests.support.ssh_hosts import REPOSITORY, exporter, missing_sshd, ssh_hosts
@@ -125,6 +130,23 @@ def test_a_node_s_own_page_brings_its_states_and_whose_its_gpus_are() -> None:
     assert host.gpus[2].is_lost, "a GPU that was there is lost, though the host answers"
     host.take(page("gputop_up 0"), 205.0)
     assert host.is_late and len(host.gpus) == 3
+
+
+def test_a_node_s_own_level_colours_its_gpu_and_its_row() -> None:
+    red = 'gputop_gpu_level{gpu="1",uuid="GPU-1",level="red"} 1'
+    made_up = 'gputop_gpu_level{gpu="0",uuid="GPU-0",level="blink"} 1'
+    host = _taken((100.0, [*own(0), *own(1), *own(2), made_up, red]))
+    gpus = [Gpu(read, *state_of(read)) for read in host.gpus]
+    assert [gpu.level for gpu in gpus] == ["green", "red", "green"]
+    verdict = verdict_of({"working": 3}, gpus, None, (), {})
+    assert verdict.level == "red" and verdict.text.startswith("GPU 1 red on its node; 3 ")
+    healthy = verdict_of({"working": 2}, [gpus[0], gpus[2]], None, (), {})
+    assert healthy.level == "green" and severity(verdict) < severity(healthy)
+    fine, broken = (cell_spans([gpu], 8, COLOUR) for gpu in gpus[:2])
+    assert fine != broken
+    # The scheduler knows of an idle GPU what the node does not.
+    held = replace(gpus[0].read, own_state="idle", own_level="grey", is_allocated=True)
+    assert Gpu(held, *state_of(held)).level == "yellow"
 
 
 def test_ranks_have_the_mean_step_of_five_minutes_and_their_wait_in_it() -> None:

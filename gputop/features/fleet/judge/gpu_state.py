@@ -53,6 +53,17 @@ class Gpu(Struct, frozen=True):
     state_by: str
 
     @property
+    def level(self) -> Level:
+        """The level in which the GPU is drawn: its node's own, else that of its state.
+
+        A node does not know that the scheduler holds its idle GPU for a job.
+        """
+        own = self.read.own_level
+        if own is None or self.state_by != "gputop" or self.state == "allocated_unused":
+            return LEVELS[self.state]
+        return own
+
+    @property
     def gap_pct(self) -> float | None:
         """See ``gap``."""
         return gap(self.read)

@@ -36,16 +36,21 @@ ORDER: tuple[FleetState, ...] = (
 """States as they need attention."""
 
 
+GRAVITY: tuple[Level, ...] = ("grey", "green", "info", "yellow", "red")
+"""Levels, the gravest last."""
+
+
 def severity(verdict: FleetVerdict) -> float:
-    """Sort key of a verdict; a straggler comes before GPUs that only wait."""
-    if verdict.straggles and verdict.state in (
-        "working",
-        "idle_allocated",
-        "allocated_unused",
-        "unmeasured",
-    ):
-        return ORDER.index("starved") + 0.5
-    return float(ORDER.index(verdict.state))
+    """Sort key of a verdict, the gravest first.
+
+    A GPU that its node shows red comes before those that wait, and a straggler before those that only wait.
+    """
+    by_state = float(ORDER.index(verdict.state))
+    if verdict.level == "red":
+        return min(by_state, ORDER.index("busy_not_working") + 0.5)
+    if verdict.straggles:
+        return min(by_state, ORDER.index("starved") + 0.5)
+    return by_state
 
 
 def cause_words(cause: str) -> str:
@@ -80,10 +85,16 @@ def verdict_of(
         if straggling
         else ""
     )
+    level = _level_of_state(worst, gpus)
+    red_elsewhere = "" if LEVELS[worst] == "red" else _red_elsewhere(gpus)
+    if red_elsewhere:
+        level = "red"
     if late and worst not in ("busy_not_working", "starved", "lost"):
-        return FleetVerdict(worst, "yellow", late, straggles=True)
+        late_level: Level = "red" if level == "red" else "yellow"
+        return FleetVerdict(worst, late_level, red_elsewhere + late, straggles=True)
     text = (
-        f"{late}; " * bool(late)
+        red_elsewhere
+        + f"{late}; " * bool(late)
         + f"{counts[worst]:,} {_words(worst, [gpu for gpu in gpus if gpu.state == worst])}"
     )
     rest = [(state, n) for state, n in counts.items() if state != worst]
@@ -95,7 +106,26 @@ def verdict_of(
         text += f" (wait for {holds_up.where})"
     elif n:
         text += f" · {n:,} {WORDS[most]}"
-    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(late))
+    return FleetVerdict(worst, level, text, straggles=bool(late))
+
+
+def _level_of_state(state: FleetState, gpus: Sequence[Gpu]) -> Level:
+    """The gravest level of the GPUs in a state."""
+    levels = {gpu.level for gpu in gpus if gpu.state == state}
+    return max(levels, key=GRAVITY.index, default=LEVELS[state])
+
+
+def _red_elsewhere(gpus: Sequence[Gpu]) -> str:
+    """GPUs that their nodes show red for another reason than their state, in words."""
+    red = [gpu.read for gpu in gpus if gpu.level == "red" and LEVELS[gpu.state] != "red"]
+    first = next(iter(red), None)
+    if first is None:
+        return ""
+    if len(red) > 1:
+        return f"{len(red):,} GPUs red on their node; "
+    has_several_hosts = len({gpu.read.host for gpu in gpus}) > 1
+    host = f"{first.host} " if has_several_hosts else ""
+    return f"{host}GPU {first.gpu} red on its node; "
 
 
 def _words(state: FleetState, gpus: Sequence[Gpu]) -> str:

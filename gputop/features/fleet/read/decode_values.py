@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from math import nan
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import STATES, State
+from gputop.diagnosis.types import STATES, Level, State
 from gputop.features.fleet.exporter_names import (
     BLANK,
     DIALECTS,
@@ -85,6 +85,7 @@ class SeriesFacts(Struct):
     """
 
     state: str | None = None
+    level: str | None = None
     verdict: str | None = None
     owner: tuple[JobName, str] = (NO_JOB, "")
     pod: tuple[JobName, str] = (NO_JOB, "")
@@ -121,6 +122,8 @@ def fact_of(labels: Labels, mark: str) -> Fact:
         return _BY_MARK[mark]
     if mark != queries.POD and "state" in labels:
         return Fact("state", labels["state"])
+    if mark != queries.POD and "level" in labels:
+        return Fact("level", labels["level"])
     if mark != queries.POD and "verdict" in labels:
         return Fact("verdict", label_text(labels["verdict"]))
     return Fact("pod" if mark == queries.POD else "owner", owner_of(labels))
@@ -160,6 +163,7 @@ def first_owner(*owners: tuple[JobName, str]) -> tuple[JobName, str]:
 
 
 STATES_BY_NAME: Mapping[str, State] = {state: state for state in STATES}
+LEVELS_BY_NAME: Mapping[str, Level] = {level: level for level in get_args(Level)}
 
 
 def reading_of(
@@ -185,6 +189,7 @@ def reading_of(
         job=identity.job,
         user=identity.user,
         own_state=own_state,
+        own_level=LEVELS_BY_NAME.get(facts.level or ""),
         own_verdict=facts.verdict if own_state else None,
         is_allocated=bool(identity.job) and (key.dialect != "gputop" or not facts.owner[0]),
         is_lost=facts.is_lost or (identity.gone and "util_pct" not in values),

@@ -48,7 +48,7 @@ STEPS: Mapping[str, str] = {
 """Fields of a reading → the summaries of announced steps that give them."""
 _STEP_NAMES = tuple(f"{name}{part}" for name in STEPS.values() for part in ("sum", "count"))
 _MARKS = {
-    "gputop_gpu_state": "", "gputop_gpu_verdict": "", "gputop_job_info": "",
+    "gputop_gpu_state": "", "gputop_gpu_level": "", "gputop_gpu_verdict": "", "gputop_job_info": "",
     "gputop_gpu_lost": queries.LOST, "gputop_pod_info": queries.POD,
 }  # fmt: skip
 """Series that hold where they are 1 → their mark among the facts of a node."""

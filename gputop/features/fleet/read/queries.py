@@ -37,6 +37,7 @@ POD = "pod"
 STEP, STEP_WAIT = "step", "step wait"
 """Mean seconds of a training step, and of the wait in it."""
 LOST = "lost"
+_TELLING_LEVELS = 'level!~"green|grey"'
 """The driver cannot read this GPU."""
 AGE = "age"
 """Unix time at which an address last gave values."""
@@ -341,6 +342,8 @@ def _own_facts(schema: FleetSchema) -> str:
     return union(
         [
             f"({q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1)",
+            # Green and grey are what a state without a level gives: a series less for most GPUs.
+            f"({q.per_gpu(q.series('gputop_gpu_level', _TELLING_LEVELS), 'level')} == 1)",
             f"({q.per_gpu(q.series('gputop_gpu_verdict'), 'verdict')} == 1)",
             q.per_gpu(q.series("gputop_job_info"), *JOB_LABELS),
             marked(q.says("gputop_gpu_lost"), LOST),

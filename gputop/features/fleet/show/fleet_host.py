@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.diagnosis.verdict.catalogue import titles
 from gputop.features.fleet.judge.fleet_frame import GpuGroup, mean
-from gputop.features.fleet.judge.gpu_state import ABSENT, LEVELS, WORDS, Gpu
+from gputop.features.fleet.judge.gpu_state import ABSENT, WORDS, Gpu
 from gputop.features.fleet.show.fleet_data import GPU_COLUMNS, GpuColumn
 from gputop.features.fleet.show.fleet_rows import sm_style
 from gputop.features.fleet.show.fleet_view import FleetView
@@ -172,7 +172,7 @@ def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list
 
 
 def _gpu_row(gpu: Gpu, columns: Sequence[GpuColumn], width: int) -> Row:
-    read, old, alarm = gpu.read, gpu.state in ABSENT, gpu.state == "busy_not_working"
+    read, old, alarm = gpu.read, gpu.state in ABSENT, gpu.level == "red"
     sm = sm_style(read.sm_active_pct, gpu.state, alarm=alarm)
     styles = {
         "util_pct": "strong",
@@ -197,11 +197,9 @@ def _gpu_row(gpu: Gpu, columns: Sequence[GpuColumn], width: int) -> Row:
         else None
     )
     if title and title != words:
-        words = f"{words}: {title}" if alarm else title
-    words = f"{'×' if old else level_glyph(LEVELS[gpu.state])} {words}"
-    line.add("   ").add(
-        shorten(words, max(1, width - line.width - 1)), f"level.{LEVELS[gpu.state]}"
-    )
+        words = f"{words}: {title}" if gpu.state == "busy_not_working" else title
+    words = f"{'×' if old else level_glyph(gpu.level)} {words}"
+    line.add("   ").add(shorten(words, max(1, width - line.width - 1)), f"level.{gpu.level}")
     if width >= 100:
         owner = " ".join(part for part in (read.job, read.user) if part)
         line.add(

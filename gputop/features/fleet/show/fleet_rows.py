@@ -34,8 +34,13 @@ def cells_width(width: int) -> int:
 def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
     """GPUs side by side in ``room`` cells; the worst if too many."""
     if len(gpus) > room:
-        gpus = sorted(gpus, key=lambda gpu: _NEED.index(gpu.state))
+        gpus = sorted(gpus, key=_need)
     return _side_by_side(len(gpus), lambda at, wide: _cell(gpus[at], wide, glyphs), room)
+
+
+def _need(gpu: Gpu) -> tuple[bool, int]:
+    """Sort key: a GPU that is red first, then by state."""
+    return gpu.level != "red", _NEED.index(gpu.state)
 
 
 def counted_spans(counts: Mapping[FleetState, int], room: int) -> list[Span]:
@@ -70,7 +75,7 @@ def _cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
         return [(("·" if gpu.state in ABSENT else "?") * wide, "dim")]
     # Halves of a percent are finer than eighths of a row, and a thousand GPUs then share few drawings.
     sm = None if read.sm_active_pct is None else floor(2.0 * read.sm_active_pct)
-    return _drawn(floor(2.0 * read.util_pct), sm, wide, glyphs, gpu.state == "busy_not_working")
+    return _drawn(floor(2.0 * read.util_pct), sm, wide, glyphs, gpu.level == "red")
 
 
 @lru_cache(maxsize=4096)
