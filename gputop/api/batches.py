@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from gputop.api.watch import running_step_s
-from gputop.features.loader_bench.bench import MAX_MEMORY, BenchRequest, Progress
-from gputop.features.loader_bench.bench import dataloader_bench as bench
+from gputop.features.loader_bench.bench import (
+    CUDA_WORDS,
+    MAX_MEMORY,
+    BenchRequest,
+    Progress,
+    checked,
+    measure_loader,
+)
 from gputop.features.loader_bench.bench_report import LoaderReport
+from gputop.features.loader_bench.job_process import in_fork
+from gputop.features.loader_bench.job_side import LoaderFactory, is_cuda_in_use
 
 
 def dataloader_bench(
@@ -31,4 +40,14 @@ def dataloader_bench(
     if step_ms is None and (step_s := running_step_s()) is not None:
         step_ms = 1000.0 * step_s
     counts = workers if isinstance(workers, (str, int)) else list(workers)
-    return bench(data, BenchRequest(batch_size, counts, step_ms, budget_s, max_memory), progress)
+    asked = checked(BenchRequest(batch_size, counts, step_ms, budget_s, max_memory))
+    factory = LoaderFactory(data, batch_size)
+    if is_cuda_in_use():
+        raise TypeError(CUDA_WORDS)
+    job = in_fork(factory)
+    try:
+        # Its first event says that it has the dataset.
+        job.next_event(budget_s)
+        return measure_loader(job, sys.executable, factory.batch_size, asked, progress)
+    finally:
+        job.close()

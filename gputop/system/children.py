@@ -48,6 +48,11 @@ def ours(**more: str) -> ProgramEnvironment:
     return ProgramEnvironment({**os.environ, "PATH": _absolute_path(), **more}, _ROOT)
 
 
+def a_jobs() -> ProgramEnvironment:
+    """Environment of the user's own Python: all variables, PYTHONPATH too, in the current folder."""
+    return ProgramEnvironment({**os.environ}, None)
+
+
 _ALERT_VARIABLES = ("HOME", "LANG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 
@@ -142,12 +147,12 @@ def start(
     *,
     stdin: int | IO[bytes] = NOTHING,
     stdout: int | IO[bytes] = PIPE,
-    stderr: int | IO[bytes] = NOTHING,
+    stderr: int | IO[bytes] | None = NOTHING,
     pass_fds: Sequence[int] = (),
 ) -> Child:
     """Start a program in a session of its own.
 
-    No key of our terminal reaches it, and ``end`` ends all that it has started. Raises OSError.
+    No key of our terminal reaches it, and ``end`` ends all that it has started; stderr None is ours. Raises OSError.
     """
     return subprocess.Popen(
         command,
@@ -217,6 +222,42 @@ def pool(most: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         most, mp_context=get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)
     )
+
+
+class ServingFork(Struct, frozen=True):
+    """A fork of this process that answers: its pid, and our ends of the pipes to and from it."""
+
+    pid: int
+    asks: int
+    told: int
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit status, negative for a signal."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def start_fork(serve: Callable[[int, int], None]) -> ServingFork:
+    """Fork this process; ``serve`` is called there with the descriptors to read from and to write to.
+
+    The fork ends when ``serve`` returns, or with the calling thread. Raises OSError.
+    """
+    told, tells = os.pipe()
+    asked, asks = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            die_with_parent(parent)
+            os.close(told)
+            os.close(asks)
+            serve(asked, tells)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(tells)
+    os.close(asked)
+    return ServingFork(pid, asks, told)
 
 
 class ForkLimits(Struct, frozen=True):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from msgspec import Struct
 
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Room
-from gputop.features.loader_bench.measure_setting import LoaderFactory, measure_setting
+from gputop.features.loader_bench.job_process import JobProcess
+from gputop.features.loader_bench.measure_setting import measure_setting
 from gputop.features.loader_bench.plan import (
     ENOUGH,
     MIN_GAIN,
@@ -50,39 +49,46 @@ class BenchRequest(Struct, frozen=True):
     max_memory: float = MAX_MEMORY
 
 
-def dataloader_bench(
-    data: Any, asked: BenchRequest, progress: Progress | None = None
-) -> LoaderReport:
-    """Find the smallest DataLoader setting that keeps up; ``data`` is a PyTorch Dataset or DataLoader.
+CUDA_WORDS = (
+    "CUDA is in use in this process and does not survive a fork: measure before the model is on the GPU, "
+    "or with `gputop loader MODULE:FUNCTION`"
+)
 
-    Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
-    """
+
+def checked(asked: BenchRequest) -> BenchRequest:
+    """Return the request. Raises ValueError for options that make no sense."""
     is_no_step = asked.step_ms is not None and asked.step_ms <= 0.0
     if asked.budget_s <= 0.0 or is_no_step or not 0.0 < asked.max_memory <= 1.0:
         raise ValueError("budget_s and step_ms must be above 0, max_memory above 0 and at most 1")
-    bench = _Bench(LoaderFactory(data, asked.batch_size), room_here(), asked, progress)
+    worker_counts(asked.workers, 1)
+    return asked
+
+
+def measure_loader(
+    job: JobProcess,
+    python: str,
+    batch_size: int | None,
+    asked: BenchRequest,
+    progress: Progress | None = None,
+) -> LoaderReport:
+    """Find the smallest setting that keeps up, for the dataset that ``job`` has; ``python`` runs it."""
+    bench = _Bench(job, room_here(), asked, progress)
     bench.climb(worker_counts(asked.workers, bench.room.cores))
     if asked.workers == "auto":
         bench.refine()
-    return bench.report()
+    return bench.report(batch_size, python)
 
 
 class _Bench:
     def __init__(
-        self, factory: LoaderFactory, room: Room, asked: BenchRequest, progress: Progress | None
+        self, job: JobProcess, room: Room, asked: BenchRequest, progress: Progress | None
     ) -> None:
-        self.factory, self.room, self.asked, self.progress = factory, room, asked, progress
+        self.job, self.room, self.asked, self.progress = job, room, asked, progress
         self.need_ms = ENOUGH * asked.step_ms if asked.step_ms else None
         self.max_bytes = None if room.free_bytes is None else asked.max_memory * room.free_bytes
         self.rows: list[BenchRow] = []
         self.notes: list[str] = []
         self.begun = time.monotonic()
-        torch: Any = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            raise TypeError(
-                "CUDA is in use in this process and does not survive a fork: measure before the model is on the GPU, "
-                "or with `gputop loader MODULE:FUNCTION`"
-            )
 
     @property
     def left_s(self) -> float:
@@ -129,12 +135,13 @@ class _Bench:
         limit_s = max(MIN_ROW_S, min(MAX_ROW_S, self.left_s))
         self.rows.append(
             measure_setting(
-                self.factory, setting, len(self.rows), limit_s=limit_s, max_bytes=self.max_bytes
+                self.job, setting, len(self.rows), limit_s=limit_s, max_bytes=self.max_bytes
             )
         )
         return True
 
-    def report(self) -> LoaderReport:
+    def report(self, batch_size: int | None, python: str) -> LoaderReport:
+        """Return the settings, the one to use, and why."""
         rows, step_ms = self.rows, self.asked.step_ms
         best = choose(rows, self.need_ms)
         crowded = self.room.is_crowded
@@ -150,28 +157,27 @@ class _Bench:
             self.notes.append(
                 f"/dev/shm has {shm / 2**20:.0f} MiB free, through which batches pass"
             )
-        error = None if best is None else best.error_pct
-        confidence = (
-            "low"
-            if crowded or error is None or error > 15.0
-            else "high"
-            if error <= 5.0
-            else "medium"
-        )
-        why = limit_of(best, self.room, self.need_ms)
         return LoaderReport(
             tuple(rows),
             best,
             conclusion,
-            why,
-            self.factory.batch_size,
+            limit_of(best, self.room, self.need_ms),
+            batch_size,
             step_ms,
             self.need_ms,
             self.room,
-            confidence,
+            _confidence(best, is_crowded=crowded),
             tuple(self.notes),
             time.monotonic() - self.begun,
+            python,
         )
+
+
+def _confidence(best: BenchRow | None, *, is_crowded: bool) -> str:
+    error = None if best is None else best.error_pct
+    if is_crowded or error is None or error > 15.0:
+        return "low"
+    return "high" if error <= 5.0 else "medium"
 
 
 def room_here() -> Room:

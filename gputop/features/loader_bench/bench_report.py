@@ -108,8 +108,9 @@ SCHEMA = 1
 class LoaderReport(Struct, frozen=True):
     """Settings in the order in which they were measured, the one to use, and why.
 
-    ``best`` is the smallest setting that is fast enough, None if none could be measured. ``need_ms`` is the time that a
-    batch may take, from ``step_ms``. ``confidence`` is ``high``, ``medium`` or ``low``.
+    ``best`` is the smallest setting that is fast enough, None if none could be measured. ``need_ms`` is the time
+    that a batch may take, from ``step_ms``. ``confidence`` is ``high``, ``medium`` or ``low``. ``python`` is the
+    interpreter that ran the dataset.
     """
 
     rows: tuple[BenchRow, ...]
@@ -123,6 +124,7 @@ class LoaderReport(Struct, frozen=True):
     confidence: str
     notes: tuple[str, ...]
     seconds: float
+    python: str = ""
 
     def to_dict(self) -> Mapping[str, Any]:
         """Return a JSON object, schema 1."""
@@ -164,7 +166,14 @@ def loader_document(report: LoaderReport) -> Document:
         blocks.append(
             Code((f"→ DataLoader(dataset, batch_size={report.batch_size}, {arguments})",))
         )
-    took = f"confidence {report.confidence}; {count(report.room.cores, 'core')}; took {seconds(report.seconds)}"
+    facts = [
+        f"confidence {report.confidence}",
+        count(report.room.cores, "core"),
+        f"took {seconds(report.seconds)}",
+    ]
+    if report.python:
+        facts.append(f"Python: {report.python}")
+    took = "; ".join(facts)
     return Document(report.conclusion, (*blocks, Notes(report.notes), Paragraph(took)))
 
 

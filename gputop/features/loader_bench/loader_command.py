@@ -6,35 +6,25 @@ Exit status 0: found, 1: nothing could be measured.
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
-import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import redirect_stdout
-from typing import IO, TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import structs
 
 from gputop.commands.shared_options import prints_ascii, seconds
 from gputop.config import Settings
-from gputop.model.clean_text import error_text, error_words
+from gputop.features.loader_bench.bench import CUDA_WORDS, BenchRequest, checked, measure_loader
+from gputop.features.loader_bench.bench_report import loader_document
+from gputop.features.loader_bench.job_process import Event, JobEndedError, JobProcess, in_python
+from gputop.features.loader_bench.job_python import JobPython, find_job_python
+from gputop.features.loader_bench.measure_setting import error_words
+from gputop.model.clean_text import clean_text
 from gputop.model.source import UsageError
 from gputop.output.messages import show_progress
 from gputop.output.plain_document import plain
 from gputop.output.snapshot_data import json_text
-from gputop.system.children import ForkEnded, ForkLimits, in_a_fork
-
-if TYPE_CHECKING:
-    from gputop.features.loader_bench.bench import BenchRequest
 
 NOTHING_MEASURED = 1
-DEFIANT_S = 0.5
-"""How long after the budget's end a module may go on that does not let itself be interrupted."""
-LAST_SETTING_S = 20.0
-"""How long after the budget's end the last setting may take: 5 s at least, and its process' end."""
 MAX_REASON_CHARS = 300
 _BAR_CELLS = 24
 
@@ -46,6 +36,11 @@ def arguments(command: argparse.ArgumentParser) -> None:
         "run: train:make_dataset"
     )
     add("function", metavar="MODULE:FUNCTION", help=text)
+    text = (
+        "the Python of your job (default: the first with PyTorch among VIRTUAL_ENV's, CONDA_PREFIX's, "
+        "those on PATH and gputop's own)"
+    )
+    add("--python", metavar="PATH", help=text)
     add(
         "--batch-size",
         type=int,
@@ -67,95 +62,74 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="one JSON object")
 
 
-class _Told(Struct, frozen=True):
-    """What the fork that runs the user's function tells: a report as text, or what was wrong."""
-
-    text: str = ""
-    status: int = 0
-    problem: str = ""
-
-
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    budget_s = seconds(args.budget, "--budget")
-    step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
-    if args.batch_size is not None and args.batch_size < 1:
-        raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
-    from gputop.features.loader_bench.bench import BenchRequest
-
-    counts = _counts(args.workers)
-    split_name(args.function)
-
-    def told(is_made: Callable[[], None]) -> _Told:
-        begun = time.monotonic()
-        data = make_data(args.function, budget_s)
-        left_s = max(1.0, budget_s - (time.monotonic() - begun))
-        asked = BenchRequest(args.batch_size, counts, step_ms, left_s)
-        return _measured(data, asked, args, settings, is_made)
-
-    answer = _in_its_own_process(told, args.function, budget_s)
-    if answer.problem:
-        raise UsageError(answer.problem)
-    sys.stdout.write(answer.text)
-    sys.stdout.flush()
-    return answer.status
-
-
-def _measured(
-    data: Any,
-    asked: BenchRequest,
-    args: argparse.Namespace,
-    settings: Settings,
-    is_made: Callable[[], None],
-) -> _Told:
-    """Measure what the function made. Raises UsageError."""
-    from gputop.features.loader_bench.bench import dataloader_bench
-    from gputop.features.loader_bench.bench_report import loader_document
-    from gputop.features.loader_bench.measure_setting import LoaderFactory
-
+    asked = _request(args)
+    module, name = split_name(args.function)
+    python = find_job_python(args.python)
+    begun = time.monotonic()
     try:
-        # The module's own code answers for attributes, too: within the same time.
-        LoaderFactory(data, asked.batch_size)
-        is_made()
-        report = dataloader_bench(data, asked, _draw)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{args.function}: {error_text(error)}") from error
+        job = in_python(python.path, module, name, args.batch_size)
+    except OSError as error:
+        raise UsageError(f"{python} cannot be run: {error.strerror}") from None
+    try:
+        made = _made(job, args.function, python, asked.budget_s)
+        left_s = max(1.0, asked.budget_s - (time.monotonic() - begun))
+        asked = structs.replace(asked, budget_s=left_s)
+        report = measure_loader(job, str(python), made["batch_size"], asked, _draw)
     finally:
         show_progress("")
-    status = 0 if report.best is not None else NOTHING_MEASURED
+        job.close()
     if args.json:
-        return _Told(json_text(report.to_dict()), status)
-    return _Told(plain(loader_document(report), is_ascii=prints_ascii(settings)), status)
+        sys.stdout.write(json_text(report.to_dict()))
+    else:
+        sys.stdout.write(plain(loader_document(report), is_ascii=prints_ascii(settings)))
+    sys.stdout.flush()
+    return 0 if report.best is not None else NOTHING_MEASURED
 
 
-def _in_its_own_process(
-    work: Callable[[Callable[[], None]], _Told], function: str, budget_s: float
-) -> _Told:
-    """Do the work in a fork, which is killed when it defies the budget.
-
-    A user's module may catch every exception, hang in C or end its process. ``work`` calls what it
-    is given once the module's part is done. Raises UsageError.
-    """
-
-    def tell(result: IO[bytes]) -> None:
-        def is_made() -> None:
-            result.write(b"\n")
-            result.flush()
-
-        try:
-            told = work(is_made)
-        except UsageError as error:
-            told = _Told(problem=str(error))
-        result.write(msgspec.json.encode(told))
-
-    limits = ForkLimits(silent_s=budget_s + DEFIANT_S, wall_s=budget_s + LAST_SETTING_S)
+def _request(args: argparse.Namespace) -> BenchRequest:
+    """Return what the options ask for. Raises UsageError."""
+    if args.batch_size is not None and args.batch_size < 1:
+        raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
+    budget_s = seconds(args.budget, "--budget")
+    step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
+    counts = _counts(args.workers)
     try:
-        return msgspec.json.decode(in_a_fork(tell, limits), type=_Told)
-    except ForkEnded as ended:
-        if ended.is_late:
-            raise UsageError(_too_long(function, budget_s)) from None
-        raise UsageError(f"{function}() ended its process: it {ended.how}") from None
-    except msgspec.DecodeError:
-        raise UsageError(f"{function}() ended its process: it ended with status 0") from None
+        return checked(BenchRequest(args.batch_size, counts, step_ms, budget_s))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _made(job: JobProcess, function: str, python: JobPython, budget_s: float) -> Event:
+    """Return the event that describes the job's data. Raises UsageError where there are none."""
+    try:
+        event = job.next_event(budget_s)
+    except JobEndedError as ended:
+        raise UsageError(f"{function}() ended its process: it {ended} in {python}") from None
+    if event is None:
+        raise UsageError(
+            f"{function}() has not returned within the budget of {budget_s:g} s in {python}: make "
+            "less in it, or give more with --budget"
+        )
+    if event["event"] == "unusable":
+        raise UsageError(_unusable_words(event, function, python))
+    if event["cuda"]:
+        raise UsageError(f"{function}: {CUDA_WORDS}")
+    return event
+
+
+def _unusable_words(event: Event, function: str, python: JobPython) -> str:
+    """Return why the job's function gives nothing to measure."""
+    module, name = split_name(function)
+    step = event["step"]
+    if step == "function":
+        return f"{module} has no function {name}"
+    reason = error_words(event["kind"], event["first"], MAX_REASON_CHARS)
+    if step == "import":
+        return f"{module} cannot be imported by {python}: {reason}"
+    if step == "call":
+        return f"{function}() raised {reason} in {python}"
+    return f"{function}: {clean_text(event['first'])} (Python: {python})"
 
 
 def _draw(share: float, name: str) -> None:
@@ -175,55 +149,6 @@ def _step_s(text: str) -> float:
     if text.strip().lower().endswith("ms"):
         return seconds(text.strip()[:-2] + "s", "--step") / 1000.0
     return seconds(text, "--step")
-
-
-def make_data(function: str, limit_s: float) -> Any:
-    """Return what MODULE:FUNCTION makes. Raises UsageError if it cannot be imported, fails or takes too long.
-
-    It runs in the main thread of this process, and what it prints goes to stderr: stdout may be JSON.
-    """
-    module, name = split_name(function)
-
-    def give_up(*_: object) -> None:
-        raise UsageError(_too_long(function, limit_s))
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        with redirect_stdout(sys.stderr):
-            return _call(module, name)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _too_long(function: str, limit_s: float) -> str:
-    return (
-        f"{function}() has not returned within the budget of {limit_s:g} s: make less in it, or "
-        "give more with --budget"
-    )
-
-
-def _call(module: str, name: str) -> Any:
-    sys.path.insert(0, os.getcwd())
-    try:
-        function = getattr(importlib.import_module(module), name, None)
-    except UsageError:
-        raise
-    except BaseException as error:
-        raise UsageError(
-            f"{module} cannot be imported: {error_words(error)[:MAX_REASON_CHARS]}"
-        ) from error
-    if not callable(function):
-        raise UsageError(f"{module} has no function {name}")
-    try:
-        return function()
-    except (UsageError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise UsageError(
-            f"{module}:{name}() raised {error_words(error)[:MAX_REASON_CHARS]}"
-        ) from error
 
 
 def split_name(text: str) -> tuple[str, str]:

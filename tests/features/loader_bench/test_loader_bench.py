@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gputop.features.loader_bench import plan
+from gputop.features.loader_bench import job_python, job_side, plan
 from gputop.features.loader_bench.bench_report import (
     BenchRow,
     LoaderReport,
@@ -19,7 +21,8 @@ from gputop.features.loader_bench.bench_report import (
     Shares,
     loader_document,
 )
-from gputop.features.loader_bench.timing import EmptyLoaderError, measure
+from gputop.features.loader_bench.job_side import EmptyLoaderError, measure
+from gputop.model.source import UsageError
 from gputop.output.plain_document import plain
 from tests.support.command import ran
 
@@ -181,24 +184,127 @@ def ending(): raise Ending
 """
 
 
+TORCH = """
+class DataLoader:
+    batch_sampler, batch_size, num_workers = None, 2, 0
+    def __init__(self, dataset, **more): self.dataset, self.sampler = dataset, more.get("sampler")
+    def __iter__(self):
+        for i in self.sampler: yield self.dataset[i]
+class IterableDataset: pass
+"""
+
+
+def add_torch(folder: Path) -> None:
+    """Make a PyTorch without weight: importing the true one takes seconds."""
+    for package in ("torch", "torch/utils"):
+        (folder / package).mkdir(parents=True)
+        (folder / package / "__init__.py").touch()
+    (folder / "torch" / "__init__.py").write_text(
+        "class cuda: is_initialized = staticmethod(lambda: False)"
+    )
+    (folder / "torch" / "utils" / "data.py").write_text(TORCH)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "sets.py").write_text(FUNCTIONS)
+    add_torch(tmp_path)
     return tmp_path
 
 
-def _loader(folder: Path, name: str, *more: str) -> tuple[int, str, str]:
-    done = ran(folder, "-m", "gputop", "loader", name, "--json", *more)
+def _loader(folder: Path, name: str, *more: str, **environment: str) -> tuple[int, str, str]:
+    words = ("-m", "gputop", "loader", name, "--json", *more)
+    done = ran(folder, *words, **{"VIRTUAL_ENV": sys.prefix, **environment})
     return done.returncode, done.stdout, done.stderr
 
 
 def test_the_functions_output_is_not_mixed_into_the_json(folder: Path) -> None:
     code, out, errors = _loader(folder, "sets:prints")
     assert (code, out) == (2, "")
-    assert errors.splitlines() == [
-        "from the function",
-        "gputop: sets:prints: int is neither a dataset nor a DataLoader",
-    ]
+    said, problem = errors.splitlines()
+    assert said == "from the function"
+    assert problem.startswith("gputop: sets:prints: int is neither a dataset nor a DataLoader")
+
+
+def _python(path: Path, start: str) -> Path:
+    """Make a Python that is this one after these lines of shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\n{start}\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_dataset_is_measured_in_the_jobs_python_where_gputops_has_no_torch(
+    tmp_path: Path,
+) -> None:
+    """The job's Python is not gputop's, knows nothing of it, and imports the module once."""
+    job, work = tmp_path / "job", tmp_path / "work"
+    add_torch(job)
+    work.mkdir()
+    (work / "train.py").write_text(
+        "import time, torch\nprint('imported')\n"
+        "class Slow:\n"
+        "    def __len__(self): return 9\n"
+        "    def __getitem__(self, i): time.sleep(0.01); return i\n"
+        "def make_dataset(): return Slow()\n"
+    )
+    its_python = _python(job / "bin" / "python", f"PYTHONPATH={job}; export PYTHONPATH")
+    code, out, errors = _loader(work, "train:make_dataset", "--workers", "0", VIRTUAL_ENV=str(job))
+    found = json.loads(out)
+    assert (code, errors.count("imported")) == (0, 1), errors
+    assert found["python"] == f"{its_python} (VIRTUAL_ENV)"
+    assert found["best"]["batch_ms"] == pytest.approx(10.0, rel=0.5)
+    assert found["best"]["memory_bytes"] > 1e6, "the processes of the other Python are sampled"
+
+
+def test_the_jobs_python_is_the_first_that_can_import_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("venv", "conda", "early", "late")
+    pythons = {name: str(_python(tmp_path / name / "bin" / "python", "")) for name in names}
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
+    monkeypatch.setenv("PATH", f"relative:{tmp_path}/early/bin:{tmp_path}/late/bin")
+    without: set[str] = set()
+    told = "ModuleNotFoundError: No module named 'torch'"
+    monkeypatch.setattr(job_python, "why_no_torch", lambda path: told if path in without else None)
+    chosen = []
+    for name in (*names, None):
+        chosen.append(job_python.find_job_python(None))
+        without.add(sys.executable if name is None else pythons[name])
+    assert [python.path for python in chosen] == [*pythons.values(), sys.executable]
+    assert [python.named_by for python in chosen] == [
+        "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "PATH", "gputop's own",
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="no Python with PyTorch was found") as nothing:
+        job_python.find_job_python(None)
+    assert all(path in str(nothing.value) for path in pythons.values())
+    assert job_python.find_job_python(pythons["late"]).named_by == "--python"
+    with pytest.raises(UsageError, match="no program"):
+        job_python.find_job_python(str(tmp_path / "none"))
+
+
+def test_a_python_without_torch_says_so_in_its_own_words(tmp_path: Path) -> None:
+    bare = _python(tmp_path / "python", 'set -- -S -I "$@"')
+    assert job_python.why_no_torch(str(bare)) == "ModuleNotFoundError: No module named 'torch'"
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexit 3\n")
+    silent.chmod(0o755)
+    assert job_python.why_no_torch(str(silent)) == "import torch fails"
+
+
+def test_the_measuring_code_needs_the_standard_library_alone() -> None:
+    """It runs in a Python without gputop: all that it imports at its start is part of every Python."""
+    tree = ast.parse(Path(job_side.__file__).read_text())
+    modules = {
+        name.split(".")[0]
+        for node in tree.body
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        )
+    }  # fmt: skip
+    assert modules and modules <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize(
