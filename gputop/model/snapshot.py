@@ -29,6 +29,7 @@ from gputop.model.serving import MOST_SERVERS, ServerRow
 from gputop.model.sm import SmLack, SmSource
 from gputop.model.step_pace import MOST_PERIODS, StepPeriod
 from gputop.model.steps import MOST_STEP_ROWS, StepRow
+from gputop.model.wait_shares import WaitShares, percent, share_of
 from gputop.model.xid_catalogue import recovery_words
 
 Role = Literal["gpu", "loader", "helper"]
@@ -329,6 +330,36 @@ class FeedTime(Struct, frozen=True, omit_defaults=True, gc=False):
     other: Number | None = None
     unread: Number | None = None
 
+    @classmethod
+    def of_shares(cls, shares: WaitShares) -> FeedTime:
+        """Return a worker's shares as a snapshot carries them."""
+        return cls(
+            run=percent(shares.run),
+            queued=percent(shares.queued),
+            disk=percent(shares.disk),
+            network=percent(shares.network),
+            lock=percent(shares.lock),
+            sleep=percent(shares.sleep),
+            poll=percent(shares.poll),
+            other=percent(shares.other),
+            unread=percent(shares.unread),
+        )
+
+    @property
+    def shares(self) -> WaitShares:
+        """Shares 0 to 1; what was not measured counts as 0."""
+        return WaitShares(
+            run=share_of(self.run),
+            queued=share_of(self.queued),
+            disk=share_of(self.disk),
+            network=share_of(self.network),
+            lock=share_of(self.lock),
+            sleep=share_of(self.sleep),
+            poll=share_of(self.poll),
+            other=share_of(self.other),
+            unread=share_of(self.unread),
+        )
+
 
 class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
     """Waits of a GPU process's main thread, percent of time.
@@ -346,6 +377,40 @@ class MainTime(Struct, frozen=True, omit_defaults=True, gc=False):
     other: Number | None = None
     unread: Number | None = None
     saves: Number | None = None
+
+    @classmethod
+    def of_shares(cls, waits: WaitShares, saves: float) -> MainTime:
+        """Return a main thread's waits as a snapshot carries them.
+
+        ``saves`` is a share of the time, 0 to 1.
+        """
+        return cls(
+            disk=percent(waits.disk),
+            network=percent(waits.network),
+            lock=percent(waits.lock),
+            sleep=percent(waits.sleep),
+            poll=percent(waits.poll),
+            pipe=percent(waits.pipe),
+            write=percent(waits.write),
+            other=percent(waits.other),
+            unread=percent(waits.unread),
+            saves=percent(saves),
+        )
+
+    @property
+    def shares(self) -> WaitShares:
+        """Shares 0 to 1 of the waits; what was not measured counts as 0."""
+        return WaitShares(
+            disk=share_of(self.disk),
+            network=share_of(self.network),
+            lock=share_of(self.lock),
+            sleep=share_of(self.sleep),
+            poll=share_of(self.poll),
+            pipe=share_of(self.pipe),
+            write=share_of(self.write),
+            other=share_of(self.other),
+            unread=share_of(self.unread),
+        )
 
 
 _OTHER_WAITS = ("network", "lock", "sleep", "poll", "pipe", "write", "other")
