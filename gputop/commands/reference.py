@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterable
 
 from gputop.commands.command_line import COMMON, command_parser, live_parser
-from gputop.commands.config import assignment
 from gputop.commands.registry import COMMANDS_AND_PARTS
 from gputop.config import FILE_ONLY, declared
+from gputop.config.toml_lines import assignment
 from gputop.output.document import Code, Document, Paragraph, page, part, section
 from gputop.output.reference_pages import key_actions
 

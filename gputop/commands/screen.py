@@ -276,8 +276,8 @@ def app_of(
 
 def save(path: str, name: str, value: object) -> str:
     """Save a setting in the configuration file; return what to tell the user."""
-    from gputop.commands.config import assignment
     from gputop.config.save import save_setting
+    from gputop.config.toml_lines import assignment
 
     try:
         save_setting(path, name, assignment(name, value))

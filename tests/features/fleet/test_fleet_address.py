@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.commands.config import assignment
+from gputop.config.toml_lines import assignment
 from gputop.config import ConfigError, Settings, load
 from gputop.features.fleet.read import queries
 from gputop.features.fleet.read.address import (
