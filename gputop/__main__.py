@@ -2,7 +2,7 @@
 
 import sys
 
-from gputop.commands.interrupt import end_at_once
+from gputop.command_line.interrupt import end_at_once
 
 
 def program() -> int:

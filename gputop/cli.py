@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from gputop.commands.interrupt import INTERRUPTED, raise_again
-from gputop.commands.registry import LIVE, USUAL, Needs, module_of
+from gputop.command_line.interrupt import INTERRUPTED, raise_again
+from gputop.command_line.registry import LIVE, USUAL, Needs, module_of
 from gputop.output.messages import (
     DEFECT,
     NOTHING_READ,
@@ -103,7 +103,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """
     if not words:
         return cast("argparse.Namespace", SimpleNamespace(command=None))
-    from gputop.commands.command_line import parse
+    from gputop.command_line.parser import parse
 
     return parse(words)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.registry import (
+from gputop.command_line.registry import (
     COMMANDS,
     COMMANDS_AND_PARTS,
     LIVE,
@@ -69,14 +69,14 @@ def test_the_command_line_imports_the_standard_library_only_and_a_command_no_oth
     code = (
         "import sys, gputop.cli\n"
         "ours = {name for name in sys.modules if name.startswith('gputop.')}\n"
-        "ours -= {'gputop.cli', 'gputop.commands', 'gputop.model'}\n"
-        "ours -= {f'gputop.commands.{name}' for name in ('interrupt', 'registry')}\n"
+        "ours -= {'gputop.cli', 'gputop.command_line', 'gputop.model'}\n"
+        "ours -= {f'gputop.command_line.{name}' for name in ('interrupt', 'registry')}\n"
         "ours -= {f'gputop.model.{name}' for name in ('feature_table', 'text_table')}\n"
         "ours -= {'gputop.output', 'gputop.output.messages', 'gputop.output.messages'}\n"
         "foreign = {'msgspec', 'pynvml', 'psutil', 'textual', 'rich'} & set(sys.modules)\n"
         "assert not ours and not foreign, (ours, foreign)\n"
         "gputop.cli._parsed(['mark', 'text', '--theme', 'dark'])\n"
-        "others = {'gputop.commands.screen', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
+        "others = {'gputop.command_line.screen', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
         "assert not others, others"
     )
     _run(code)

@@ -23,7 +23,7 @@ import pytest
 from gputop.api.run_summary import Summary
 from gputop.api.watch_cost import WatchCost
 from gputop.cli import main
-from gputop.commands.registry import COMMANDS_AND_PARTS
+from gputop.command_line.registry import COMMANDS_AND_PARTS
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.evaluator import firing
 from gputop.features.fleet.judge.fleet_frame import fleet_frame

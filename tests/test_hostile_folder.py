@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gputop.commands.registry import COMMANDS_AND_PARTS
+from gputop.command_line.registry import COMMANDS_AND_PARTS
 from tests.support.hostile import recording
 from tests.support.pty_program import ROOT
 from tests.support.synthetic_memory import FORWARD, Allocator, dumped

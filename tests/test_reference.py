@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands.command_line import command_parser, live_parser
-from gputop.commands.registry import COMMANDS, TOPICS, page_of
+from gputop.command_line.parser import command_parser, live_parser
+from gputop.command_line.registry import COMMANDS, TOPICS, page_of
 from gputop.config import Settings
 from gputop.diagnosis.verdict.catalogue import badge_rows, verdict_rows
 from gputop.model import metrics

@@ -7,7 +7,7 @@ import os
 from math import inf
 from typing import Any
 
-from gputop.commands.shared_options import (
+from gputop.command_line.shared_options import (
     deliver,
     form_of,
     forms,

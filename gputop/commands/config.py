@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputop.commands.registry import Needs
+from gputop.command_line.registry import Needs
 from gputop.config import (
     ConfigError,
     Settings,

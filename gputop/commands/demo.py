@@ -9,9 +9,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from gputop.commands.demo_node import PAST_S, Remedied, session_on
-from gputop.commands.registry import Needs
-from gputop.commands.shared_options import filterable, printable, redacted_snapshot, redacted_source
+from gputop.command_line.demo_node import PAST_S, Remedied, session_on
+from gputop.command_line.registry import Needs
+from gputop.command_line.shared_options import (
+    filterable,
+    printable,
+    redacted_snapshot,
+    redacted_source,
+)
 from gputop.config import Settings
 from gputop.model.source import UsageError
 
@@ -55,7 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         assert snapshot is not None, "a source that is asked for the first time has a snapshot"
         sys.stdout.write(printed_table(args, settings, snapshot))
         return 0
-    from gputop.commands.screen import screen_options, show
+    from gputop.command_line.screen import screen_options, show
     from gputop.sources.redacted import RedactedAccess
 
     screen = screen_options(args, settings, "gputop demo --once", demo=True, tour=whole)

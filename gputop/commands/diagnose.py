@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-from gputop.commands.demo_node import DEMO, scenario_arguments, simulated_past, wants_demo
-from gputop.commands.shared_options import (
+from gputop.command_line.demo_node import DEMO, scenario_arguments, simulated_past, wants_demo
+from gputop.command_line.shared_options import (
     prints_ascii,
     recording_filter_of,
     redacted_source,

@@ -8,7 +8,7 @@ import shutil
 import sys
 from typing import Any
 
-from gputop.commands.shared_options import redactor_of, stdout_is_text, wait_of, waiting
+from gputop.command_line.shared_options import redactor_of, stdout_is_text, wait_of, waiting
 from gputop.config import Settings
 from gputop.model.redaction import Redactor
 from gputop.model.sm import sm_options

@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import closing
 
-from gputop.commands.shared_options import recording_argument, recording_filter_of, say_gaps
+from gputop.command_line.shared_options import recording_argument, recording_filter_of, say_gaps
 from gputop.config import Settings
 from gputop.model.snapshot import Event
 from gputop.model.source import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from gputop.commands.registry import Needs
+from gputop.command_line.registry import Needs
 from gputop.config import Settings
 from gputop.output.messages import say
 from gputop.sources.marks import send_mark

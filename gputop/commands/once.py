@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.shared_options import (
+from gputop.command_line.shared_options import (
     filter_of,
     filterable,
     filtered,
@@ -222,7 +222,7 @@ def _table(
     args: argparse.Namespace, settings: Settings, passing: Expression | None
 ) -> Callable[[OneReading], str]:
     """Prints a reading for people: a line a GPU, or with ``--full`` all of it."""
-    from gputop.commands.screen import first_view, stdout_terminal
+    from gputop.command_line.screen import first_view, stdout_terminal
     from gputop.monitor import Monitor
     from gputop.output.ansi import ansi_text, plain_text
     from gputop.output.snapshot_text import line_rows, once_rows

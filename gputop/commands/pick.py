@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from gputop.commands.shared_options import redactor_of, size_bytes, wait_of, waiting
+from gputop.command_line.shared_options import redactor_of, size_bytes, wait_of, waiting
 from gputop.config import Settings
 from gputop.model.derived import (
     HARDWARE_SLOWDOWN,

@@ -9,8 +9,8 @@ import shlex
 import signal
 import threading
 
-from gputop.commands.registry import Needs
-from gputop.commands.shared_options import (
+from gputop.command_line.registry import Needs
+from gputop.command_line.shared_options import (
     redacted_source,
     redactor_of,
     run_watcher,

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-from gputop.commands.registry import Needs
-from gputop.commands.screen import app_of, end, guarded, screen_options
-from gputop.commands.shared_options import (
+from gputop.command_line.registry import Needs
+from gputop.command_line.screen import app_of, end, guarded, screen_options
+from gputop.command_line.shared_options import (
     filterable,
     moment_in,
     recording_argument,

@@ -6,9 +6,9 @@ import argparse
 import os
 from pathlib import Path
 
-from gputop.commands.demo_node import scenario_arguments, simulated_past, wants_demo
-from gputop.commands.picture_file import CARD_SUFFIXES, card_picture, refuse_early
-from gputop.commands.shared_options import (
+from gputop.command_line.demo_node import scenario_arguments, simulated_past, wants_demo
+from gputop.command_line.picture_file import CARD_SUFFIXES, card_picture, refuse_early
+from gputop.command_line.shared_options import (
     deliver,
     form_of,
     forms,

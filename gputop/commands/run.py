@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from gputop.commands.picture_file import CARD_SUFFIXES, card_picture, refuse_early
-from gputop.commands.registry import Needs
-from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher, serving
+from gputop.command_line.picture_file import CARD_SUFFIXES, card_picture, refuse_early
+from gputop.command_line.registry import Needs
+from gputop.command_line.shared_options import redacted_source, redactor_of, run_watcher, serving
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputop.commands.demo_node import DEMO, PAST_S
-from gputop.commands.picture_file import refuse_early
-from gputop.commands.registry import Needs
-from gputop.commands.shared_options import (
+from gputop.command_line.demo_node import DEMO, PAST_S
+from gputop.command_line.picture_file import refuse_early
+from gputop.command_line.registry import Needs
+from gputop.command_line.shared_options import (
     deliver,
     recording_filter_of,
     redacted_snapshot,
@@ -136,7 +136,7 @@ def _recorded_frame(
 
     Judged from the recording's beginning.
     """
-    from gputop.commands.shared_options import moment_in
+    from gputop.command_line.shared_options import moment_in
     from gputop.recording.reader import Recording
     from gputop.session.judged import frame_at
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.commands.command_line import parse
-from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS
+from gputop.command_line.parser import parse
+from gputop.command_line.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS
 from gputop.output import png
 from tests.support.command import gputop, is_one_line
 

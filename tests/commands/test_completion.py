@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.commands.command_line import whole
-from gputop.commands.completion import SHELLS
+from gputop.command_line.completion import SHELLS
+from gputop.command_line.parser import whole
 from gputop.paint.theme import THEME_NAMES
 from gputop.sources.simulation.scenarios import SCENARIOS
 

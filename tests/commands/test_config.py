@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
+from gputop.command_line.screen import save
 from gputop.commands.config import problems
-from gputop.commands.screen import save
 from gputop.config import ConfigError, Settings, declared, load
 from gputop.config.save import save_setting, with_setting
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.commands.shared_options import OnlyGpus
+from gputop.command_line.shared_options import OnlyGpus
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.source import UsageError
 from gputop.output.recording_dump import dump

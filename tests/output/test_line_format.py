@@ -50,7 +50,7 @@ def test_the_keys_of_a_line_are_those_of_the_json_object() -> None:
 def test_the_steps_that_a_job_announces_are_told_beside_its_verdict(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 60.0)
+    monkeypatch.setattr("gputop.command_line.demo_node.PAST_S", 60.0)
     main(["diagnose", "demo", "useful_work", "--json"])
     (pace,) = json.loads(capsys.readouterr().out)["steps"]
     assert (pace["gpu"], pace["rank"]) == (0, 0)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.api.frame_means import FrameMeans
-from gputop.commands.shared_options import filtered
+from gputop.command_line.shared_options import filtered
 from gputop.diagnosis.verdict.shown import OF_PROCESSES, OF_VERDICT, RESTLESS
 from gputop.features.alerts.alert_table import holds_on, vocabulary
 from gputop.features.export.export_feed import ExportFeed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.commands.screen import first_view
+from gputop.command_line.screen import first_view
 from gputop.config import Settings
 from gputop.monitor import Monitor
 from gputop.paint.cells import cells

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.commands import interrupt
+from gputop.command_line import interrupt
 from tests.nvml.stand_in import Scenario
 from tests.support.pty_program import ROOT, PtyProgram
 

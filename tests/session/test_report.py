@@ -260,7 +260,7 @@ def test_equal_recordings_are_the_same_and_unknown_stays_unknown() -> None:
 def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_is_simulated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputop.commands.demo_node.PAST_S", 60.0)
+    monkeypatch.setattr("gputop.command_line.demo_node.PAST_S", 60.0)
     for words, status in (("diagnose", 1), ("report", 0)):
         assert main([words, "demo", "dataloader_io"]) == status
         text = capsys.readouterr().out

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
-from gputop.commands.screen import replay_past
+from gputop.command_line.screen import replay_past
 from gputop.model.inspection import (
     DeepLook,
     Environment,

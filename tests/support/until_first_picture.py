@@ -7,7 +7,7 @@ import sys
 def main(file: str) -> None:
     at_hand = set(sys.modules)
     from gputop.cli import main as gputop
-    from gputop.commands import screen
+    from gputop.command_line import screen
 
     draw = screen.draw
 

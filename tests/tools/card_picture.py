@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputop.commands.demo_node import PAST_S
+from gputop.command_line.demo_node import PAST_S
 from gputop.commands.screenshot import STARTED
 from gputop.output.card import card_of
 from gputop.output.card_picture import card_svg

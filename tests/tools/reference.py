@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputop.commands.registry import TOPICS, page_of
+from gputop.command_line.registry import TOPICS, page_of
 from gputop.output.markdown_document import markdown
 from tests.tools import fleet_reference, hardware_page, threads_page, verdict_pictures
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, Label
 
-from gputop.commands.screen import first_view
+from gputop.command_line.screen import first_view
 from gputop.config import Settings
 from gputop.model.inspection import DeepLook, ProcessIdentity
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic

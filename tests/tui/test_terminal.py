@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gputop.commands.screen import screen_terminal
+from gputop.command_line.screen import screen_terminal
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.ansi import plain_text

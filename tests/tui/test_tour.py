@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from gputop.commands.demo_node import Remedied
+from gputop.command_line.demo_node import Remedied
 from gputop.model.inspection import ProcessIdentity
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text

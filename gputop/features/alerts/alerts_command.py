@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputop.commands.shared_options import (
+from gputop.command_line.shared_options import (
     recording_argument,
     recording_filter_of,
     stdout_is_text,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from gputop.commands.demo_node import DEMO, PAST_S
-from gputop.commands.registry import Needs
-from gputop.commands.shared_options import (
+from gputop.command_line.demo_node import DEMO, PAST_S
+from gputop.command_line.registry import Needs
+from gputop.command_line.shared_options import (
     redacted_snapshot,
     redacted_source,
     redactor_of,
@@ -178,7 +178,7 @@ def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
 
 
 def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
-    from gputop.commands.shared_options import wait_of
+    from gputop.command_line.shared_options import wait_of
     from gputop.output.messages import NOTHING_READ
 
     if args.source == DEMO:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from gputop.commands.registry import Needs
+from gputop.command_line.registry import Needs
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import form_options
 from gputop.model.source import UsageError
@@ -32,6 +32,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     fleet = redacted(simulated, settings)
     if args.json or args.csv:
         return write_data(frame_once(fleet, STARTED), as_csv=args.csv)
-    from gputop.commands.screen import screen_terminal
+    from gputop.command_line.screen import screen_terminal
 
     return show(fleet, settings, screen_terminal(settings, "gputop fleet demo --json"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gputop.commands.registry import Needs
+from gputop.command_line.registry import Needs
 from gputop.config import Settings
 
 NEEDS = Needs("nothing")

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from gputop.commands.screen import end, screen_terminal
-from gputop.commands.shared_options import redactor_of
+from gputop.command_line.screen import end, screen_terminal
+from gputop.command_line.shared_options import redactor_of
 from gputop.config import Settings
 from gputop.features.fleet.fleet_reading import FleetError, FleetSource, with_hour
 from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame

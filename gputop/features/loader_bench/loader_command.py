@@ -11,7 +11,7 @@ import time
 
 from msgspec import structs
 
-from gputop.commands.shared_options import prints_ascii, seconds
+from gputop.command_line.shared_options import prints_ascii, seconds
 from gputop.config import Settings
 from gputop.features.loader_bench.bench import CUDA_WORDS, BenchRequest, checked, measure_loader
 from gputop.features.loader_bench.bench_report import loader_document

@@ -10,7 +10,7 @@ import gc
 import os
 import pickle
 
-from gputop.commands.shared_options import deliver_report, form_of, redacted_report
+from gputop.command_line.shared_options import deliver_report, form_of, redacted_report
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analyse

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputop.commands.shared_options import redacted_source, redactor_of, stdout_is_text
+from gputop.command_line.shared_options import redacted_source, redactor_of, stdout_is_text
 from gputop.config import Settings
 from gputop.features.prove.experiment import ProofVerdict, verdict
 from gputop.features.prove.kernel_process import KernelsFailed

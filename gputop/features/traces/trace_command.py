@@ -10,7 +10,7 @@ import os
 import re
 import time
 
-from gputop.commands.shared_options import deliver_report, form_of, redacted_report
+from gputop.command_line.shared_options import deliver_report, form_of, redacted_report
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError

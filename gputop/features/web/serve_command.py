@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gputop.commands.demo_node import DEMO
-from gputop.commands.registry import Needs
+from gputop.command_line.demo_node import DEMO
+from gputop.command_line.registry import Needs
 from gputop.config import Settings
 from gputop.model.extras import install
 from gputop.model.source import UsageError

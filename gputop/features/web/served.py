@@ -13,9 +13,9 @@ import msgspec
 from textual.driver import Driver
 from textual.drivers.web_driver import WebDriver
 
-from gputop.commands.demo_node import DEMO, PAST_S, Remedied, session_on
-from gputop.commands.screen import first_view
-from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
+from gputop.command_line.demo_node import DEMO, PAST_S, Remedied, session_on
+from gputop.command_line.screen import first_view
+from gputop.command_line.shared_options import redacted_snapshot, redacted_source, redactor_of
 from gputop.config import Settings
 from gputop.features.web.serve_command import SETTINGS
 from gputop.model.source import Source, SourceError, UsageError, unexpected

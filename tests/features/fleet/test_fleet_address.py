@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.config.toml_lines import assignment
 from gputop.config import ConfigError, Settings, load
+from gputop.config.toml_lines import assignment
 from gputop.features.fleet.read import queries
 from gputop.features.fleet.read.address import (
     address_of,

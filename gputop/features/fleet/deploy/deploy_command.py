@@ -12,7 +12,7 @@ import re
 from pathlib import Path, PurePath
 from typing import Any
 
-from gputop.commands.registry import Needs
+from gputop.command_line.registry import Needs
 from gputop.config import Settings
 from gputop.features.fleet.deploy.queries_command import named
 from gputop.features.fleet.deploy.questions import QUESTIONS

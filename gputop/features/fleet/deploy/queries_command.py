@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.shared_options import stdout_is_text
+from gputop.command_line.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.deploy.questions import MODES, QUESTIONS, FleetQuestion
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope

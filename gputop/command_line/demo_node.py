@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gputop.commands.shared_options import redacted_snapshot, redactor_of
+from gputop.command_line.shared_options import redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.monitor import Frame, Monitor

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from gputop import __version__
-from gputop.commands.registry import (
+from gputop.command_line.registry import (
     COMMANDS,
     COMMANDS_AND_PARTS,
     PURPOSES,
@@ -20,7 +20,7 @@ from gputop.commands.registry import (
     module_of,
     parts,
 )
-from gputop.commands.shared_options import NO_DEMO, filterable, printable, serving
+from gputop.command_line.shared_options import NO_DEMO, filterable, printable, serving
 from gputop.model.clean_text import wrapped
 from gputop.model.expression import nearest
 from gputop.model.sm import SmChoice

@@ -33,7 +33,7 @@ PURPOSES = ("Watch", "Evidence", "A job", "The fleet", "Set-up")
 """In the order of the help."""
 LIVE = "live"
 """What runs without a command."""
-LIVE_MODULE = "commands.screen"
+LIVE_MODULE = "command_line.screen"
 
 _CORE = {
     "demo": Command("Watch", "a simulated node, on any machine", "commands.demo"),
@@ -58,7 +58,7 @@ _CORE = {
     "pick": Command("A job", "the least used GPUs, for CUDA_VISIBLE_DEVICES", "commands.pick"),
     "run": Command("A job", "run a job, watch its GPUs, report at its end", "commands.run"),
     "completion": Command(
-        "Set-up", "completion for your shell, to source or install", "commands.completion"
+        "Set-up", "completion for your shell, to source or install", "command_line.completion"
     ),
     "config": Command(
         "Set-up", "the settings in force, and where each comes from", "commands.config"
@@ -67,7 +67,7 @@ _CORE = {
         "Set-up", "what can be measured here, why not, and how to fix it", "commands.doctor"
     ),
     "help": Command(
-        "Set-up", "what a command, a key, a number or a verdict means", "commands.help"
+        "Set-up", "what a command, a key, a number or a verdict means", "command_line.help"
     ),
 }
 COMMANDS_AND_PARTS = {
@@ -96,8 +96,8 @@ def module_of(name: str) -> ModuleType:
 
 
 TOPICS = {
-    "options": "commands.reference:options_page",
-    "settings": "commands.reference:settings_page",
+    "options": "command_line.reference:options_page",
+    "settings": "command_line.reference:settings_page",
     "keys": "output.reference_pages:keys_page",
     "filters": "output.reference_pages:filters_page",
     "metrics": "output.reference_pages:metrics_page",

@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from gputop.commands.command_line import whole
-from gputop.commands.registry import COMMANDS, TOPICS, Needs
+from gputop.command_line.parser import whole
+from gputop.command_line.registry import COMMANDS, TOPICS, Needs
 from gputop.config import Settings
 
 NEEDS = Needs(configuration=False)

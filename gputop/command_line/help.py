@@ -10,9 +10,9 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from gputop.commands.command_line import WIDTH, command_parser, overview
-from gputop.commands.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS, Needs, page_of
-from gputop.commands.shared_options import prints_ascii, stdout_is_text
+from gputop.command_line.parser import WIDTH, command_parser, overview
+from gputop.command_line.registry import COMMANDS, COMMANDS_AND_PARTS, TOPICS, Needs, page_of
+from gputop.command_line.shared_options import prints_ascii, stdout_is_text
 from gputop.config import Settings
 from gputop.model.expression import nearest
 from gputop.model.feature_table import key_tables

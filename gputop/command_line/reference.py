@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from gputop.commands.command_line import COMMON, command_parser, live_parser
-from gputop.commands.registry import COMMANDS_AND_PARTS
+from gputop.command_line.parser import COMMON, command_parser, live_parser
+from gputop.command_line.registry import COMMANDS_AND_PARTS
 from gputop.config import FILE_ONLY, declared
 from gputop.config.toml_lines import assignment
 from gputop.output.document import Code, Document, Paragraph, page, part, section

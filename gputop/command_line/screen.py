@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.commands.registry import Needs
-from gputop.commands.shared_options import filter_of, redacted_source, redactor_of, screen_watcher
+from gputop.command_line.registry import Needs
+from gputop.command_line.shared_options import (
+    filter_of,
+    redacted_source,
+    redactor_of,
+    screen_watcher,
+)
 from gputop.config import ConfigError, Settings, default_path
 from gputop.model.source import PlayedSource, Source, UsageError
 from gputop.monitor import Frame, Monitor
