@@ -96,10 +96,11 @@ class Diagnoser:
             interval,
             snapshot.host,
             snapshot.events,
-            self._fabric.observe(t, snapshot.host),
+            self._fabric.observe(t, snapshot.host, snapshot.fabric_ports),
             host_is_new,
             snapshot.stale.get("proc", 0.0),
             bool(ticks),
+            frozenset(gpu.static.name for gpu in snapshot.gpus if gpu.nvlink_active),
         )
         self._periods.observe(snapshot)
         self._sample_and_tick = {
@@ -141,7 +142,7 @@ class Diagnoser:
                 state,
                 state.track.observe(now, gpu, self._sample_and_tick[gpu.static.uuid][1]),
             )
-        state.track.skip(gpu, snapshot.events)
+        state.track.skip(now, gpu, self._sample_and_tick[gpu.static.uuid][1])
         return gpu, state, None
 
     def _among_others(self, read: list[_Read], snapshot: Snapshot, dt: float) -> list[_Read]:

@@ -12,6 +12,7 @@ from gputop.diagnosis.host.idle_attribution import IdleAttribution
 from gputop.diagnosis.host.idle_runs import Pause, Restarts, SteadyState
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window.conditions import Conditions
+from gputop.diagnosis.window.device_signs import NO_SIGNS, DeviceSigns
 from gputop.diagnosis.window.fabric_window import FabricSignals
 from gputop.diagnosis.window.host_activity import GpuHostActivity
 from gputop.diagnosis.window.host_side import HostMeans
@@ -265,6 +266,11 @@ class Signals(Struct, frozen=True):
     """Whether the window's processes are gone."""
     fabric: FabricSignals | None
     """None without a fabric and TCP retransmissions."""
+    hardware_xids: tuple[int, ...] = ()
+    other_xids: tuple[int, ...] = ()
+    """Numbers of the Xids in ``errors`` and in ``xids``."""
+    device: DeviceSigns = NO_SIGNS
+    """What speaks against the device itself."""
     peer: Peer | None = None
     spin: BusyWait | None = None
     turns: Turns | None = None

@@ -44,6 +44,8 @@ class TickContext(Struct, frozen=True):
     host_is_new: bool = True
     host_age_s: float = 0.0
     listed: bool = True
+    linked_models: frozenset[str] = frozenset()
+    """Names of GPUs of which one has NVLinks that are up."""
 
 
 class Restart(Enum):

@@ -26,6 +26,7 @@ from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.track_state import Holes, JobState, Restart, TickContext, WindowState
 from gputop.diagnosis.window.conditions import update_conditions
+from gputop.diagnosis.window.device_signs import DeviceWatch
 from gputop.diagnosis.window.hardware_health import Health
 from gputop.diagnosis.window.host_activity import (
     NO_PROCESSES,
@@ -71,7 +72,7 @@ from gputop.model.derived import lacks_sm
 from gputop.model.durations import duration
 from gputop.model.feeders import SERVED_BY_PARENT
 from gputop.model.sm import MEASURED, SmLack
-from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, OngoingConditions
+from gputop.model.snapshot import GAP_INTERVALS, GpuSample, HostSample, OngoingConditions
 
 CHANGE_S, BEFORE_S, COMPARE_S = 8.0, 8.0, 3.0
 """The last eight seconds are compared with at least so many before, so often."""
@@ -97,6 +98,7 @@ class GpuTrack:
 
     def __init__(self) -> None:
         self.health = Health()
+        self.device = DeviceWatch()
         self.util_now: float | None = None
         """The latest sample's util, percent."""
         self.first_kernels_t = float("-inf")
@@ -127,11 +129,22 @@ class GpuTrack:
         """Start times of the present conditions, for the GPU with that index."""
         return replace(self._window.since, gpu=gpu)
 
-    def skip(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
+    def skip(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None) -> None:
         """Take a sample of a GPU that cannot be read: only its errors count."""
-        self.health.observe(gpu, events)
+        self._note_device(now, gpu, tick)
         self._restart(Restart.UNREADABLE)
         self.util_now = None
+
+    def _note_device(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None) -> None:
+        """Take in what a sample says of the device itself."""
+        self.health.observe(gpu, now.events)
+        self.device.add_sample(
+            now.t,
+            gpu,
+            has_processes=tick is not None and bool(tick.owners),
+            had_xid=self.health.had_xid,
+            links_expected=gpu.static.name in now.linked_models,
+        )
 
     def observe(
         self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None
@@ -149,7 +162,7 @@ class GpuTrack:
         ran = kernels_pct(gpu, busy)
 
         # The job.
-        self.health.observe(gpu, now.events)
+        self._note_device(now, gpu, tick)
         had_job, is_new_job = bool(self._job.pids), self._update_job(t, tick)
         job, startup = self._job, self._job.startup
         begins, began = False, None
@@ -431,6 +444,9 @@ class GpuTrack:
             little_tensor_s=self._age(since.little_tensor_since, t, interval_s),
             errors=self.health.errors,
             xids=self.health.xids,
+            hardware_xids=self.health.hardware_xids,
+            other_xids=self.health.other_xids,
+            device=self.device.signs,
             leak=self._trend.leak,
             has_trained=tick.knows_feeders and startup.has_trained,
             kernels_s=startup.kernels_s(t),

@@ -9,8 +9,9 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gputop.diagnosis.rules.device_badges import ECC, MEMORY_LEAK
+from gputop.diagnosis.rules.device_badges import MEMORY_LEAK
 from gputop.diagnosis.rules.heat_badges import POWER_BRAKE, THERMAL
+from gputop.diagnosis.rules.xid_badges import ECC
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,

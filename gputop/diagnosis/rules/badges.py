@@ -6,13 +6,18 @@ from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.device_badges import (
     COUNTER_FAULT,
-    ECC,
     FULL_MEMORY,
     MEMORY_LEAK,
     PCIE_DEGRADED,
-    XID,
 )
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
+from gputop.diagnosis.rules.health_badges import (
+    CORRECTED_ECC,
+    NVLINK_DOWN,
+    RECOVERY,
+    REMAPPED_ROWS,
+    UNOWNED_MEMORY,
+)
 from gputop.diagnosis.rules.heat_badges import (
     LOW_CLOCK_BADGE,
     MEMORY_HOT,
@@ -22,6 +27,7 @@ from gputop.diagnosis.rules.heat_badges import (
 )
 from gputop.diagnosis.rules.job_badges import SHARED_GPU, STEP_GROWTH, STOP_START, STRAGGLER
 from gputop.diagnosis.rules.shown_idle import IDLE_PCT
+from gputop.diagnosis.rules.xid_badges import ECC, XID
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge
 from gputop.diagnosis.window.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
@@ -113,7 +119,8 @@ SWAP = BadgeRule(
 )  # fmt: skip
 
 BADGES = (
-    ECC, THERMAL, POWER_BRAKE, LOW_CLOCK_BADGE, MEMORY_HOT, XID, COUNTER_FAULT, MEMORY_LEAK, FULL_MEMORY, STRAGGLER,
+    RECOVERY, ECC, UNOWNED_MEMORY, NVLINK_DOWN, CORRECTED_ECC, REMAPPED_ROWS,
+    THERMAL, POWER_BRAKE, LOW_CLOCK_BADGE, MEMORY_HOT, XID, COUNTER_FAULT, MEMORY_LEAK, FULL_MEMORY, STRAGGLER,
     STEP_GROWTH, PCIE_DEGRADED, FABRIC_ERRORS, CORE_SHORTAGE, CPU_LIMIT, SWAP, POWER_CAPPED, STOP_START, SHARED_GPU,
 )  # fmt: skip
 """In the order in which they are shown: what stops a GPU comes first."""

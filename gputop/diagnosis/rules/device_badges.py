@@ -86,18 +86,6 @@ FULL_MEMORY = BadgeRule(
 )  # fmt: skip
 
 
-ECC = BadgeRule(
-    "ecc", "hardware error", "red",
-    "a NEW uncorrected ECC error, row remap failed or pending, Xid 48/63/64/74/79/94/95; stays until acknowledged",
-    lambda s, verdict: "; ".join(s.errors) or None,
-    "drain the node: nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the GPU", alarm=True, sticky=True,
-)  # fmt: skip
-
-XID = BadgeRule(
-    "xid", "Xid error", "yellow", "any other Xid error; stays until acknowledged",
-    lambda s, verdict: "; ".join(s.xids) or None, "usually the program: see dmesg", alarm=True, sticky=True,
-)  # fmt: skip
-
 LOST = "lost"
 LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import activity_words, few_warps, power_part
+from gputop.diagnosis.rules.health_badges import PRAISE
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, SHORT, WORKS_HARD
 from gputop.diagnosis.types import STATE_WORDS, Confidence
@@ -23,7 +24,7 @@ HEALTHY = Rule(
     state="working",
     matches=lambda s: s.conditions.broad and s.conditions.witness,
     tell=lambda s: RuleResult(
-        (f"healthy: {activity_words(s)}",), confidence="high", notes=few_warps(s)
+        (f"{PRAISE}{activity_words(s)}",), confidence="high", notes=few_warps(s)
     ),
     checked="eight real loads that are well, tuned training on an H100 (SM 88, tensor 19, DRAM 59) and FP16 products "
     "on a T4 (SM 98, tensor 88) among them",

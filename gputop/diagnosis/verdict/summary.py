@@ -14,12 +14,14 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules.device_badges import ECC, LOST
+from gputop.diagnosis.rules.device_badges import LOST
 from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.rules.half_working import HALF_WORKING
+from gputop.diagnosis.rules.health_badges import DEVICE_BADGES
 from gputop.diagnosis.rules.job_badges import STRAGGLER
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK
 from gputop.diagnosis.rules.shown_idle import IDLE_PCT
+from gputop.diagnosis.rules.xid_badges import ECC
 from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -109,8 +111,8 @@ LEVEL_OF_ROLE: Mapping[Role, Level] = MappingProxyType({
 """The level of a role: glyph and colour of every output, exit statuses and data."""
 
 
-LEADING = (LOST, ECC.id, STRAGGLER.id)
-"""Badges that come before the verdict, the first one first."""
+LEADING = (LOST, *DEVICE_BADGES, STRAGGLER.id)
+"""Badges that come before the verdict, the first one first, unless they only inform."""
 
 
 def is_lost(d: GpuDiagnosis) -> bool:
@@ -134,10 +136,10 @@ def level_of(role: Role | None, state: State, badges: Sequence[Badge]) -> Level:
 
 
 def _role_with(leading: Badge | None, role: Role) -> Role:
-    """Role of what is told first: of the badge that comes before a verdict, or of the verdict."""
+    """Role of the words that come first: the leading badge's, or the verdict's."""
     if leading is None:
         return role
-    return "waiting" if leading.id == STRAGGLER.id else "not_working"
+    return "waiting" if leading.id == STRAGGLER.id else ROLE_OF_LEVEL[leading.level]
 
 
 def group_of(d: GpuDiagnosis) -> str:
@@ -245,9 +247,14 @@ def _red_badge(d: GpuDiagnosis) -> Badge | None:
     return next((badge for badge in d.badges if badge.level == "red"), None)
 
 
+def _may_lead(badge: Badge) -> bool:
+    """Whether a badge is more than a remark on the device."""
+    return badge.level != "info" or badge.id not in DEVICE_BADGES
+
+
 def _leading(badges: Sequence[Badge]) -> Badge | None:
     """The badge that comes before the verdict, or None."""
-    by_id = {badge.id: badge for badge in badges}
+    by_id = {badge.id: badge for badge in badges if _may_lead(badge)}
     return next((by_id[name] for name in LEADING if name in by_id), None)
 
 

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share
-from gputop.diagnosis.rules.device_badges import ECC, XID, lost_badge
+from gputop.diagnosis.rules.device_badges import lost_badge
 from gputop.diagnosis.rules.gates import COLLECTING
+from gputop.diagnosis.rules.health_badges import badges_without_verdict, without_praise
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
 from gputop.diagnosis.rules.shown_idle import IDLE_PCT, attribute
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
@@ -257,7 +258,7 @@ class GpuState:
             confidence=result.confidence,
             window_s=WINDOW_S,
             n=0 if s is None else s.samples,
-            evidence=result.evidence,
+            evidence=without_praise(result.evidence, self._badges),
             remedy=remedy,
             remedy_short=remedy_short,
             notes=notes,
@@ -344,8 +345,7 @@ class GpuState:
     ) -> None:
         """Show a GPU that cannot be judged at once, with the reason."""
         health = self.track.health
-        errors = (ECC, health.errors), (XID, health.xids)
-        badges = [rule.badge("; ".join(words)) for rule, words in errors if words]
+        badges = badges_without_verdict(health, self.track.device.signs, gpu.static.index)
         reason, title = (
             gpu.unavailable.get("util_pct") or "util is not measured on this device",
             "no util: not judged",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
 
 from gputop.model.quantity import count, pct
-from gputop.model.snapshot import HostSample, value
+from gputop.model.snapshot import FabricPort, HostSample, value
 
 FABRIC_WINDOW_S = 30.0
 LEAST_LOSSES = 30
@@ -33,6 +34,10 @@ class FabricSignals(Struct, frozen=True):
     over_s: float
     ports_down: int
     ports_degraded: int
+    troubled: str = ""
+    """Ports in trouble, by name: ``mlx5_1/1 link down``; empty where only sums are known."""
+    lossy: str = ""
+    """Ports that lost something in the window, by name."""
 
     @property
     def has_fabric(self) -> bool:
@@ -58,7 +63,10 @@ class FabricSignals(Struct, frozen=True):
         parts = [
             f"{number:,} {noun}{'' if number == 1 else 's'}" for number, noun in counted if number
         ]
-        return f"{', '.join(parts)} in {self.over_s:.0f} s" if parts else ""
+        if not parts:
+            return ""
+        words = f"{', '.join(parts)} in {self.over_s:.0f} s"
+        return f"{words} on {self.lossy}" if self.lossy else words
 
     @property
     def links(self) -> str:
@@ -71,7 +79,8 @@ class FabricSignals(Struct, frozen=True):
             parts.append(f"{count(self.ports_down, 'link')} down")
         if self.ports_degraded:
             parts.append(f"{count(self.ports_degraded, 'link')} slower than usual")
-        return ", ".join(parts)
+        words = ", ".join(parts)
+        return f"{words}: {self.troubled}" if words and self.troubled else words
 
     @property
     def peak(self) -> str:
@@ -104,6 +113,11 @@ class FabricSignals(Struct, frozen=True):
         return (", ".join(parts),) if parts else ()
 
 
+class _PortLoss(Struct, frozen=True):
+    t: float
+    port: str
+
+
 class FabricWindow:
     """Takes the host's samples in order of time.
 
@@ -113,17 +127,24 @@ class FabricWindow:
     def __init__(self) -> None:
         self._past: deque[tuple[float, tuple[int | None, ...]]] = deque()
         """Times of samples, and what the counters were."""
+        self._port_counts: dict[str, int] = {}
+        self._lost_on: deque[_PortLoss] = deque()
         self.signals: FabricSignals | None = None
 
-    def observe(self, t: float, host: HostSample) -> FabricSignals | None:
+    def observe(
+        self, t: float, host: HostSample, ports: Sequence[FabricPort] = ()
+    ) -> FabricSignals | None:
         """Return the signals; None without a fabric and a TCP counter."""
         now, past = tuple(value(host, key) for key in _COUNTED), self._past
         if host.fabric_ports_down is None and now[-1] is None:
             past.clear()
+            self._lost_on.clear()
             self.signals = None
             return None
         if past and not 0.0 <= t - past[-1][0] <= FABRIC_WINDOW_S:
             past.clear()
+            self._lost_on.clear()
+        self._note_losses(t, ports)
         past.append((t, now))
         # The newest one at or before the window's begin is what it is compared with.
         while len(past) > 1 and past[1][0] <= t - FABRIC_WINDOW_S:
@@ -144,5 +165,32 @@ class FabricWindow:
             min(FABRIC_WINDOW_S, t - past[0][0]),
             host.fabric_ports_down or 0,
             host.fabric_ports_degraded or 0,
+            _named([f"{port.name} {port.trouble}" for port in ports if port.trouble]),
+            _named(list(dict.fromkeys([loss.port for loss in self._lost_on]))),
         )
         return self.signals
+
+    def _note_losses(self, t: float, ports: Sequence[FabricPort]) -> None:
+        """Remember which ports have lost something since the last sample."""
+        while self._lost_on and self._lost_on[0].t <= t - FABRIC_WINDOW_S:
+            self._lost_on.popleft()
+        now = {port.name: _losses_of(port) for port in ports}
+        for name, count_now in now.items():
+            if count_now > self._port_counts.get(name, count_now):
+                self._lost_on.append(_PortLoss(t, name))
+        self._port_counts = now
+
+
+MOST_NAMED = 4
+
+
+def _named(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    words = ", ".join(names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
+    return f"{words} and {more} more" if more > 0 else words
+
+
+def _losses_of(port: FabricPort) -> int:
+    """Everything that a port has lost since its adapter was reset."""
+    return (port.drops or 0) + (port.retransmits or 0) + (port.link_errors or 0)

@@ -8,10 +8,17 @@ Old aggregates never count.
 from __future__ import annotations
 
 from gputop.model.snapshot import Event, GpuSample
+from gputop.model.xid_catalogue import REPORT_IF_AGAIN, SEE_OTHER_LINK_ERRORS, XIDS
 
-HARDWARE_XIDS = frozenset((48, 63, 64, 74, 79, 94, 95))
-"""Xid errors that mean memory, NVLink or bus trouble: double-bit ECC, row remap, NVLink, off the bus, contained and
-uncontained errors (NVIDIA's Xid catalogue)."""
+_NOTHING_AT_ONCE = (REPORT_IF_AGAIN, SEE_OTHER_LINK_ERRORS)
+_UNCORRECTED = (171, 172)
+"""Uncorrected memory errors, for which the catalogue has no action."""
+HARDWARE_XIDS = frozenset(
+    number
+    for number, xid in XIDS.items()
+    if xid.cause != "program" and (xid.action not in _NOTHING_AT_ONCE or number in _UNCORRECTED)
+)
+"""Xid errors of the device, its driver, its links or its memory for which NVIDIA asks to do something."""
 MOST_KEPT = 8
 
 
@@ -29,7 +36,12 @@ class Health:
         self.errors: tuple[str, ...] = ()
         """Hardware errors in words, oldest first."""
         self.xids: tuple[str, ...] = ()
-        """Xid errors that point at software, in words."""
+        """Other Xid errors, in words: of the program, or without anything to do at once."""
+        self.hardware_xids: tuple[int, ...] = ()
+        self.other_xids: tuple[int, ...] = ()
+        """Numbers of the Xids among each, oldest first."""
+        self.had_xid = False
+        """Whether any Xid was seen, acknowledged or not."""
 
     def observe(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
         """Compare with the last sample.
@@ -45,8 +57,9 @@ class Health:
                     f"{new} new uncorrected ECC error{'s' * (new != 1)} ({ecc} in the GPU's life)"
                 )
             self._ecc = ecc
-        if gpu.remap_failed or gpu.remap_pending or self._remaps:
+        if gpu.remap_failed or gpu.remap_pending or gpu.retired_pending or self._remaps:
             self._remap("remap_failed", gpu.remap_failed, "a row remap has failed")
+            self._remap("retired_pending", gpu.retired_pending, "a page waits for its retirement")
             self._remap("remap_pending", gpu.remap_pending, "a row remap waits for a GPU reset")
         for event in events:
             if event.gpu != gpu.static.index:
@@ -62,9 +75,9 @@ class Health:
     def acknowledge(self, badge_id: str) -> None:
         """Forget errors; only something new raises the badge again."""
         if badge_id == "ecc":
-            self.errors = ()
+            self.errors, self.hardware_xids = (), ()
         elif badge_id == "xid":
-            self.xids = ()
+            self.xids, self.other_xids = (), ()
 
     def _remap(self, key: str, now: bool | None, words: str) -> None:
         if now is None:
@@ -88,9 +101,12 @@ class Health:
 
     def _add_xid(self, xid: int) -> None:
         """Add one Xid error; the same one again is another error."""
+        self.had_xid = True
         if xid in HARDWARE_XIDS:
             self._error(f"Xid {xid}")
+            self.hardware_xids = (*self.hardware_xids, xid)[-MOST_KEPT:]
         else:
+            self.other_xids = (*self.other_xids, xid)[-MOST_KEPT:]
             self.xids = (*self.xids, f"Xid {xid}")[-MOST_KEPT:]
 
     def _error(self, words: str) -> None:
