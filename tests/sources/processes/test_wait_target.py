@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, Via, WaitEnd
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import open_files, system_calls
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.look import system_calls
 from gputop.sources.processes.look.wait_observation import Job, WaitObservation, WaitTarget
 from gputop.sources.processes.look.wait_state import WaitClassifier
+from gputop.sources.processes.resolve import open_files
 from gputop.sources.processes.resolve.open_files import HeldInodesCache
 from gputop.sources.processes.resolve.pipe_writers import PipeWriters
 from gputop.sources.processes.resolve.socket_tables import PeerLookup, unix_peer

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple
 
-from gputop.model.feeders import FeederShares, MainWaits, main_looks
+from gputop.model.feeders import main_looks
 from gputop.model.snapshot import ProcessSample
+from gputop.model.wait_shares import WaitShares
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes import socket_activity, socket_tables
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.count.process_tracker import RECENT_S, ProcessTracker
 from gputop.sources.processes.count.wait_sampler import SamplingPlan, WaitSampler
@@ -31,6 +31,7 @@ from gputop.sources.processes.count.wait_shares import (
 )
 from gputop.sources.processes.look.wait_observation import Job, WaitObservation
 from gputop.sources.processes.look.wait_state import WaitClassifier, WaitState
+from gputop.sources.processes.resolve import socket_activity, socket_tables
 from gputop.sources.processes.resolve.open_files import HeldInodes, HeldInodesCache, held
 from gputop.sources.processes.resolve.related_processes import find_parents
 from gputop.sources.processes.resolve.socket_activity import SocketReader
@@ -122,8 +123,8 @@ def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_lo
     counts, read = _count(fake, 40, [str(tid) for tid in names])
     assert read <= 24
     # Each runs on a core of its own, or they share one.
-    assert thread_shares(counts, 200.0) == FeederShares(run=1.0)
-    assert thread_shares(counts, 100.0) == FeederShares(run=0.5, queued=0.5)
+    assert thread_shares(counts, 200.0) == WaitShares(run=1.0)
+    assert thread_shares(counts, 100.0) == WaitShares(run=0.5, queued=0.5)
 
 
 def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakeProc) -> None:
@@ -139,7 +140,7 @@ def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakePro
             )
 
     counts, read = _count(fake, 12, [str(tid) for tid in names], 4, work)
-    assert thread_shares(counts, 1.0) == FeederShares(network=1.0)
+    assert thread_shares(counts, 1.0) == WaitShares(network=1.0)
     assert read <= 12
 
 
@@ -272,30 +273,30 @@ def test_a_stopped_worker_of_another_user_is_known_to_wait_for_no_data(fake: Fak
 def test_what_is_stopped_does_nothing_of_what_it_did_a_moment_ago() -> None:
     tracker = ProcessTracker()
 
-    def waits(now: float, kind: str, state: str = "S") -> MainWaits:
+    def waits(now: float, kind: str, state: str = "S") -> WaitShares:
         seen = [WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(6)]
         tracker.observe(now, seen, Stat(b"", state, 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True)
         return main_waits(tracker.counts, 1.0, fetches=False)[0]
 
-    assert waits(T, "sleep") == MainWaits(sleep=1.0)
-    assert waits(T + 1.0, "sleep", "T") == waits(T + 2.0, "lock", "t") == MainWaits(other=1.0)
+    assert waits(T, "sleep") == WaitShares(sleep=1.0)
+    assert waits(T + 1.0, "sleep", "T") == waits(T + 2.0, "lock", "t") == WaitShares(other=1.0)
 
 
 def test_each_second_with_enough_looks_has_its_own_shares() -> None:
     tracker = ProcessTracker()
 
-    def waits(now: float, kind: str, looks: int) -> MainWaits:
+    def waits(now: float, kind: str, looks: int) -> WaitShares:
         seen = [
             WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(looks)
         ]
         tracker.observe(now, seen, Stat(b"", "S", 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True)
         return main_waits(tracker.counts, 1.0, fetches=False)[0]
 
-    assert waits(T, "lock", 6) == MainWaits(lock=1.0)
-    assert waits(T + 1.0, "sleep", 6) == MainWaits(sleep=1.0)
+    assert waits(T, "lock", 6) == WaitShares(lock=1.0)
+    assert waits(T + 1.0, "sleep", 6) == WaitShares(sleep=1.0)
     # With too few, those of the last seconds count as well, and the last wait until there is another.
     assert waits(T + 2.0, "disk", 3).disk == pytest.approx(3 / 15)
-    assert waits(T + 20.0, "run", 6) == MainWaits(unread=1.0)
+    assert waits(T + 20.0, "run", 6) == WaitShares(unread=1.0)
     assert waits(T + 40.0, "run", 0).disk == 1.0
 
 
@@ -338,7 +339,7 @@ def test_a_main_thread_on_a_core_is_seen_to_run(fake: FakeProc) -> None:
 def test_shares_add_up_to_the_whole_time(run: float, waits: dict[str, int]) -> None:
     shares = shares_of(run, 10.0, waits)
     assert sum(astuple(shares)) == pytest.approx(1.0)
-    assert sum(astuple(in_place_of_waits(shares, FeederShares(run=1.0)))) == pytest.approx(1.0)
+    assert sum(astuple(in_place_of_waits(shares, WaitShares(run=1.0)))) == pytest.approx(1.0)
     assert sum(astuple(as_network(shares, 0.2))) == pytest.approx(1.0)
 
 
@@ -346,7 +347,7 @@ def test_writing_a_file_is_a_part_of_the_waits() -> None:
     states = WaitState("disk", saves=True), WaitState("disk")
     seen = [WaitObservation(T + number, ROOT, ROOT, state) for number, state in enumerate(states)]
     counts = count_waits(seen, moves=False, holds_gpu=True)
-    assert main_waits(counts, 0.8, fetches=False) == (MainWaits(disk=0.8), 0.4)
+    assert main_waits(counts, 0.8, fetches=False) == (WaitShares(disk=0.8), 0.4)
 
 
 def test_threads_have_shares_of_their_own_second(fake: FakeProc) -> None:

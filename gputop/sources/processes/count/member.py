@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from gputop.model.command_facts import BESIDE
-from gputop.model.feeders import FeederShares, MainWaits
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic, Role
+from gputop.model.wait_shares import WaitShares, percent
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import NOT_ON_A_GPU, GpuProcess
 from gputop.sources.processes.count.process_tracker import ProcessTracker
@@ -247,9 +247,7 @@ class Member:
             static=self.static(threads.loader if threads else None),
             unavailable=missing,
             feed=FeedTime() if shares is None else _feed_time(shares, hidden=hidden is not None),
-            main=MainTime()
-            if main is None
-            else MainTime(*[*_percent(main), round(100.0 * feed.saves, 1)]),
+            main=MainTime() if main is None else MainTime.of_shares(main, feed.saves),
             main_looks=None if main is None else feed.main_looks,
             waits_for=feed.waits_for,
             feed_by=feed.evidence,
@@ -285,20 +283,17 @@ class Member:
         return missing
 
 
-def _feed_time(shares: FeederShares, *, hidden: bool) -> FeedTime:
+def _feed_time(shares: WaitShares, *, hidden: bool) -> FeedTime:
     """Return a worker's shares in percent.
 
     ``hidden`` waits are not readable: they are part of ``unread``.
     """
-    time = FeedTime(*_percent(shares))
     if not hidden:
-        return time
-    waits = [getattr(time, name) for name in _MAY_BE_HIDDEN]
-    return replace(
-        time, **dict.fromkeys(_MAY_BE_HIDDEN), unread=round(sum(waits, time.unread or 0.0), 1)
+        return FeedTime.of_shares(shares)
+    waits = shares.network + shares.lock + shares.sleep + shares.poll + shares.other
+    return FeedTime(
+        run=percent(shares.run),
+        queued=percent(shares.queued),
+        disk=percent(shares.disk),
+        unread=percent(waits + shares.unread),
     )
-
-
-def _percent(shares: FeederShares | MainWaits) -> list[float]:
-    # Most shares are 0, and rounding takes longer than everything else here.
-    return [share and round(100.0 * share, 1) for share in astuple(shares)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.model.feeders import FeederShares
+from gputop.model.wait_shares import WaitShares
 from gputop.sources.processes.count.wait_shares import CHILD, WaitCounts, count_waits, shares_of
 from gputop.sources.processes.look.wait_observation import WaitObservation
 from gputop.sources.processes.look.wait_state import RAN, STOPPED, UNREAD, WaitState
@@ -36,7 +36,7 @@ class ProcessTracker:
         self.latest: WaitObservation | None = None
         """The latest observation of a wait of the main thread."""
         self.counts = WaitCounts()
-        self.own = FeederShares()
+        self.own = WaitShares()
         """The process's own shares, waits unresolved."""
         self.useful = self.own_useful = 0.0
         """Ten-second means of the useful share, with and without the wait target's activity."""
@@ -87,7 +87,7 @@ class ProcessTracker:
             self._counted = key
             self.counts = count_waits(counted, moves=moves, holds_gpu=holds_gpu)
 
-    def shares(self, now: float, run: float, queued: float) -> tuple[FeederShares, str | None]:
+    def shares(self, now: float, run: float, queued: float) -> tuple[WaitShares, str | None]:
         """Return shares since the last reading, and the resolving evidence.
 
         The shares include the wait target's activity in place of the wait. ``run`` and ``queued`` are percent of one

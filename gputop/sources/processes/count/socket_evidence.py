@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
+from gputop.model.feeders import SERVED_BY_PARENT
+from gputop.model.wait_shares import WaitShares
 from gputop.sources.processes.count.member import Member
 from gputop.sources.processes.count.process_tracker import FETCHED_S, ProcessTracker
 from gputop.sources.processes.count.wait_shares import (
@@ -115,7 +116,7 @@ def _with_sockets(
     shares, evidence, counts = feed.shares, feed.evidence, tracker.counts
     if sockets.asks_root:
         # It waits for a result of its own GPU process.
-        idle = FeederShares(shares.run, shares.queued, other=max(0.0, 1.0 - shares.cpu))
+        idle = WaitShares(run=shares.run, queued=shares.queued, other=max(0.0, 1.0 - shares.cpu))
         return replace(feed, shares=idle, evidence="client")
     if sockets.fetches:
         tracker.fetched_at = now

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
-from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd, main_looks
+from gputop.model.feeders import MainLooks, WaitEnd, main_looks
+from gputop.model.wait_shares import WaitShares
 from gputop.sources.processes.look.process_threads import rank_of
 from gputop.sources.processes.look.wait_observation import INSIDE, WaitObservation
 from gputop.sources.processes.look.wait_state import (
@@ -41,7 +43,7 @@ class TimeShares(Struct, frozen=True):
     read because another cause explains the waiting, or are not settled yet.
     """
 
-    shares: FeederShares = FeederShares()
+    shares: WaitShares = WaitShares()
     evidence: str | None = None
     threads: int | None = None
     rx_bytes_per_s: float | None = None
@@ -50,7 +52,7 @@ class TimeShares(Struct, frozen=True):
     unread: bool = False
     main_looks: MainLooks | None = None
     """Counts of the main thread's states in random samples; None if unknown."""
-    main: MainWaits | None = None
+    main: WaitShares | None = None
     """The main thread's wait states as shares; None if the main thread was not sampled."""
     saves: float = 0.0
     """Share of the time in which the main thread waits for a file to be written."""
@@ -166,14 +168,21 @@ def count_waits(
     )
 
 
-_PLACE = {name: place for place, name in enumerate(FeederShares.__struct_fields__)}
-_PLACE_OF = {
-    name: _PLACE[name] for name in ("disk", "network", "lock", "sleep", "run", "unread")
-} | {"queue": _PLACE["poll"]}
-"""Index of each wait class among a worker's shares; all other classes are ``other``."""
+_STATE_OF_WAIT: Mapping[str, str] = MappingProxyType(
+    {
+        "disk": "disk",
+        "network": "network",
+        "lock": "lock",
+        "sleep": "sleep",
+        "run": "run",
+        "unread": "unread",
+        "queue": "poll",
+    }
+)
+"""State of a worker's shares for each wait class; all other classes are ``other``."""
 
 
-def shares_of(run: float, queued: float, waits: Mapping[str, int]) -> FeederShares:
+def shares_of(run: float, queued: float, waits: Mapping[str, int]) -> WaitShares:
     """Return shares of run, queued and waiting time.
 
     ``run`` and ``queued`` are percent of one core. ``waits`` counts classes of waits, by which the remaining time is
@@ -183,25 +192,30 @@ def shares_of(run: float, queued: float, waits: Mapping[str, int]) -> FeederShar
     runnable = run + queued
     if runnable >= 1.0:
         # Several threads may exceed 1; as a share of time, runnable is capped there.
-        return FeederShares(run / runnable, queued / runnable)
+        return WaitShares(run=run / runnable, queued=queued / runnable)
     rest = 1.0 - runnable
     if not waits:
-        return FeederShares(run, queued, unread=rest)
-    values = [run, queued, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    each = rest / sum(waits.values())
+        return WaitShares(run=run, queued=queued, unread=rest)
+    counts = Counter[str]()
     for wait, count in waits.items():
-        values[_PLACE_OF.get(wait, _PLACE["other"])] += each * count
-    return FeederShares(*values)
+        counts[_STATE_OF_WAIT.get(wait, "other")] += count
+    return WaitShares(run=run, queued=queued) + _by_counts(rest, counts)
 
 
-def thread_shares(counts: WaitCounts, pool_pct: float) -> FeederShares:
+def _by_counts(rest: float, counts: Mapping[str, int]) -> WaitShares:
+    """Divide waiting time among states, in proportion to their counts."""
+    each = rest / sum(counts.values())
+    return WaitShares(**{state: each * count for state, count in counts.items()})
+
+
+def thread_shares(counts: WaitCounts, pool_pct: float) -> WaitShares:
     """Return the shares of a process's other threads together.
 
     ``pool_pct`` is their CPU time, percent of one core. Threads that pass a core, a lock or a connection to each other
     count as one worker. If more of them are runnable than run, the difference is queued.
     """
     if not counts.inner:
-        return FeederShares()
+        return WaitShares()
     waits = Counter(counts.inner)
     runnable = waits.pop(RAN, 0) / counts.inner.total()
     run = (
@@ -212,20 +226,32 @@ def thread_shares(counts: WaitCounts, pool_pct: float) -> FeederShares:
     return shares_of(100.0 * run, 100.0 * (runnable - run), waits)
 
 
-def main_waits(counts: WaitCounts, rest: float, *, fetches: bool) -> tuple[MainWaits, float]:
+def main_waits(counts: WaitCounts, rest: float, *, fetches: bool) -> tuple[WaitShares, float]:
     """Divide a main thread's waiting time by wait class.
 
     ``rest`` is the waiting share of its time. ``fetches``: unidentified sockets count as network. The second value is
     the part spent on writing a file.
     """
     if not counts.own:
-        return MainWaits(unread=rest), 0.0
-    each = rest / counts.own.total()
-    parts = dict.fromkeys(MainWaits.__struct_fields__, 0.0)
+        return WaitShares(unread=rest), 0.0
+    states = Counter[str]()
     for wait, count in counts.own.items():
-        name = "poll" if wait == "queue" else "network" if wait == "socket" and fetches else wait
-        parts[name if name in parts else "other"] += each * count
-    return MainWaits(**parts), each * counts.saves
+        states[_main_state(wait, fetches=fetches)] += count
+    return _by_counts(rest, states), rest * counts.saves / counts.own.total()
+
+
+_STATES_OF_MAIN = frozenset(
+    ("disk", "network", "lock", "sleep", "pipe", "write", "other", "unread")
+)
+
+
+def _main_state(wait: str, *, fetches: bool) -> str:
+    """Return the state under which a main thread's wait is counted."""
+    if wait == "queue":
+        return "poll"
+    if wait == "socket" and fetches:
+        return "network"
+    return wait if wait in _STATES_OF_MAIN else "other"
 
 
 def looks_of(observations: Iterable[WaitObservation]) -> MainLooks:
@@ -260,14 +286,13 @@ def targets_of(
     )
 
 
-def in_place_of_waits(shares: FeederShares, other: FeederShares) -> FeederShares:
+def in_place_of_waits(shares: WaitShares, other: WaitShares) -> WaitShares:
     """Replace a worker's waiting time by another's shares."""
     rest = max(0.0, 1.0 - shares.cpu)
-    run, queued, *waits = [rest * share for share in astuple(other)]
-    return FeederShares(shares.run + run, shares.queued + queued, *waits)
+    return WaitShares(run=shares.run, queued=shares.queued) + other.scaled(rest)
 
 
-def as_network(shares: FeederShares, in_socket: float = 0.0) -> FeederShares:
+def as_network(shares: WaitShares, in_socket: float = 0.0) -> WaitShares:
     """Count polling, and waits in unidentified sockets, as network.
 
     Call it for a process that receives data.
