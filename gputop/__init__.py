@@ -14,10 +14,11 @@ _HOMES = {
     "load": "gputop.api.reading",
     "trace": "gputop.api.reading",
     "dataloader_bench": "gputop.api.batches",
+    "max_batch": "gputop.api.largest_batch",
 }
 """The public names, each with the module that it is loaded from (PEP 562)."""
 __all__ = [
-    "__version__", "dataloader_bench", "frames", "load", "mark", "snapshot", "trace", "watch",
+    "__version__", "dataloader_bench", "frames", "load", "mark", "max_batch", "snapshot", "trace", "watch",
 ]  # fmt: skip
 
 

@@ -1,4 +1,5 @@
 from gputop.api.batches import dataloader_bench as dataloader_bench
+from gputop.api.largest_batch import max_batch as max_batch
 from gputop.api.reading import frames as frames
 from gputop.api.reading import load as load
 from gputop.api.reading import mark as mark

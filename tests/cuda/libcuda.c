@@ -131,9 +131,21 @@ int cuLaunchKernel(const char *function, unsigned x, unsigned y, unsigned z, uns
     return SUCCESS;
 }
 
+static uint64_t allocated;
+
+/* As much as "memory" says in bytes; more is OUT_OF_MEMORY. */
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
+    if ((double)(allocated + size) > scripted("memory", 8e10))
+        return OUT_OF_MEMORY;
+    allocated += size;
     *address = 0x1000 + size;
     return answer("cuMemAlloc");
+}
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    *total = (size_t)scripted("memory", 8e10);
+    *free = *total - allocated;
+    return SUCCESS;
 }
 
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream) {
