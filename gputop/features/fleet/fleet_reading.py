@@ -70,6 +70,8 @@ class FleetReading(Struct, frozen=True):
     gone: Mapping[HostName, RemovedHost] = {}
     shares: Sequence[HostShare] = ()
     missing: Mapping[HostName, int] = {}
+    faults: Mapping[HostName, Sequence[Words]] = {}
+    """Faults of hosts that answer: of their page, their clock or their ports of the fabric."""
     opens: Mapping[str, Sequence[str]] = {}
     """Hosts that are reached by ssh, with the command that opens their own screen."""
     own_names: Mapping[str, str] = {}

@@ -9,13 +9,20 @@ import pytest
 from gputop.features.export.exposition import TextPage
 from gputop.features.export.metrics_page import _fabric_ports
 from gputop.features.fleet.judge.fleet_frame import fleet_frame
+from gputop.features.fleet.judge.group_verdict import FleetVerdict, with_faults
 from gputop.features.fleet.read.address import address_of
+from gputop.features.fleet.read.direct_fleet import DirectFleet
 from gputop.features.fleet.read.engine import Client
+from gputop.features.fleet.read.host_link import HostLink, SshOptions
 from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
 from gputop.features.fleet.read.redacted_fleet import RedactedFleet
 from gputop.features.fleet.read.scraped_host import ScrapedHost
+from gputop.features.fleet.show.fleet_data import fleet_data
+from gputop.features.fleet.show.fleet_screen import fleet_screen
+from gputop.features.fleet.show.fleet_view import FleetView, rows_of
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import FabricPort
+from tests.features.fleet.conftest import text_of
 from tests.features.fleet.test_fleet_histories import END, host, lines, merged, own
 from tests.support.engines import backfill, missing, prometheus
 
@@ -59,6 +66,41 @@ def test_a_host_s_pages_name_its_ports() -> None:
     assert box.port_lines == (), "what was lost before five minutes is past"
 
 
+def test_a_port_that_is_down_stands_on_the_row_of_its_host() -> None:
+    pages = {"good": GPU, "bad": page_of(*ports(0)).replace("GPU-0", "GPU-1")}
+    links = [HostLink(name, lambda link: link.put_page(pages[link.host])) for name in pages]
+    fleet = DirectFleet((), SshOptions("/f"), links=links, clock=lambda: 1000.0)
+    fleet.settle()
+    frame = fleet_frame(fleet.ask())
+    hidden = fleet_frame(RedactedFleet(fleet, Redactor()).ask())
+    fleet.close()
+    texts = {host.name: (host.verdict.text, host.verdict.level) for host in frame.hosts}
+    assert texts["bad"] == ("port mlx5_0/1: link down · 1 not judged: "
+                            "SM activity is not exported", "yellow")  # fmt: skip
+    assert "mlx5" not in texts["good"][0]
+    assert rows_of(frame, FleetView())[0] == "bad", "a fault comes before hosts without one"
+    for width in (80, 120, 160):
+        lines = text_of(fleet_screen(frame, FleetView(), width, 40).rows).split("\n")
+        row = next(line for line in lines if line.startswith(" bad "))
+        assert "port mlx5_0/1" in row
+    (told,) = [host for host in fleet_data(frame)["hosts"] if host["faults"]]
+    assert (told["host"], told["faults"]) == ("bad", ["port mlx5_0/1: link down"])
+    assert any("link down" in host.verdict.text for host in hidden.hosts)
+    assert not any("bad" in text for text in hidden.problems)
+
+
+def test_a_fault_takes_no_place_from_a_worse_state() -> None:
+    red = FleetVerdict("busy_not_working", "red", "8 busy, not working")
+    assert with_faults(red, ("port a: link down",)).text == (
+        "8 busy, not working; port a: link down"
+    )
+    two = with_faults(FleetVerdict("working", "green", "8 working"), ("one", "two"))
+    assert (two.text, two.level) == ("one (and 1 more) · 8 working", "yellow")
+    absent = FleetVerdict("down", "yellow", "down")
+    assert with_faults(absent, ("one",)) is absent
+    assert with_faults(red, ()) is red
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")
 def test_prometheus_names_the_ports_of_its_hosts(tmp_path: Path) -> None:
@@ -72,7 +114,7 @@ def test_prometheus_names_the_ports_of_its_hosts(tmp_path: Path) -> None:
     with prometheus(tmp_path) as url:
         fleet = PrometheusFleet(Client(address_of(url, {})), "x", "", lambda: END)
         problems = fleet_frame(fleet.ask(END)).problems
-        hidden = RedactedFleet(fleet, Redactor()).ask(END).problems
+        hidden = fleet_frame(RedactedFleet(fleet, Redactor()).ask(END)).problems
         fleet.close()
     assert "n1: port mlx5_0/1: link down" in problems
     assert "n1: port mlx5_1/1: 1,200 packets dropped in 5 min" in problems

@@ -87,7 +87,9 @@ def test_what_a_page_has_too_much_of_is_named_on_the_row_of_its_host_alone() -> 
         "many": "its page has more than 4,096 GPUs"
     }
     assert {gpu.host for gpu in read.gpus} == {"long", "good"}
-    assert "long: gputop_job_info: user has 5,000 characters, at most 1,024" in read.problems
+    fault = "gputop_job_info: user has 5,000 characters, at most 1,024"
+    assert read.faults == {"long": (fault,)}
+    assert f"long: {fault}" in fleet_frame(read).problems
 
 
 @pytest.mark.parametrize(("past_s", "newest"), [(5.0, 1), (29.0, 1), (31.0, 2)])
@@ -188,7 +190,7 @@ def test_instances_are_as_busy_as_their_engines_and_have_their_share_of_power_an
 
 @pytest.mark.parametrize(("line", "says"), [
     ("node_load1 3", "its page has no GPU"),
-    ("<html>", "its page has no GPU"),
+    ("<html>", "answers with a web page"),
 ])  # fmt: skip
 def test_a_page_without_our_gpus_says_what_to_do(line: str, says: str) -> None:
     host = ScrapedHost("m")

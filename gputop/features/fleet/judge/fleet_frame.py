@@ -56,6 +56,8 @@ class GpuGroup(Struct, frozen=True):
     down: Down | None = None
     own_name: str = ""
     """What a host calls itself that is known by another name."""
+    faults: Sequence[str] = ()
+    """Faults of a host besides the states of its GPUs."""
 
     @property
     def key(self) -> str:
@@ -219,6 +221,7 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
         and read.shares
         and (read.shares is before.read.shares and read.hour is before.read.hour)
         and ((read.down, read.missing) == (before.read.down, before.read.missing))
+        and read.faults == before.read.faults
     ):
         known = {host.name: host for host in before.hosts if not host.gpus and not host.stragglers}
     hosts = _groups(read, "host", gpus, late, known)
@@ -229,8 +232,10 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     repeated = (
         f"{host} has the GPUs of {other}: they count once" for host, other in read.repeated.items()
     )
+    faults = (f"{host}: {text}" for host, texts in read.faults.items() for text in texts)
     problems = (
         *read.problems,
+        *faults,
         *repeated,
         *([] if read.shares else _without_sm(gpus)),
         read.hour.note,
@@ -317,6 +322,7 @@ def _groups(
             late_of[name],
             read.down.get(name) if by == "host" else None,
         )
+        faults = read.faults.get(name, ()) if by == "host" else ()
         counts = Counter[FleetState]()
         for share in shares:
             counts.update(share.states)
@@ -331,7 +337,9 @@ def _groups(
             tuple(dict.fromkeys(share.job for share in shares if share.job)),
             tuple(dict.fromkeys(share.user for share in shares if share.user)),
             counts,
-            group_verdict.verdict_of(counts, own, down, late, late_of_job),
+            group_verdict.with_faults(
+                group_verdict.verdict_of(counts, own, down, late, late_of_job), faults
+            ),
             mean((share.util_pct, share.gpus) for share in shares),
             mean((share.sm_active_pct, share.gpus) for share in shares),
             mean((gap(share), share.gpus) for share in shares),
@@ -341,6 +349,7 @@ def _groups(
             len(late),
             down,
             read.own_names.get(name, "") if by == "host" else "",
+            faults,
         )
 
     return tuple(

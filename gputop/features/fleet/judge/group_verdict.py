@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.types import Level, full_title
 from gputop.diagnosis.verdict.catalogue import titles, verdict_rows
@@ -27,6 +28,8 @@ class FleetVerdict(Struct, frozen=True):
     level: Level
     text: str
     straggles: bool = False
+    is_faulty: bool = False
+    """Whether something besides the GPUs' states is wrong with the host."""
 
 
 ORDER: tuple[FleetState, ...] = (
@@ -50,7 +53,23 @@ def severity(verdict: FleetVerdict) -> float:
         return min(by_state, ORDER.index("busy_not_working") + 0.5)
     if verdict.straggles:
         return min(by_state, ORDER.index("starved") + 0.5)
+    if verdict.is_faulty:
+        return min(by_state, ORDER.index("working") - 0.5)
     return by_state
+
+
+def with_faults(verdict: FleetVerdict, faults: Sequence[str]) -> FleetVerdict:
+    """The verdict with a host's faults: the first one in words.
+
+    On a host that needs no attention otherwise the fault comes first.
+    """
+    if not faults or verdict.state in ("down", "late", "pending"):
+        return verdict
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    fault = f"{faults[0]}{more}"
+    if verdict.level in ("red", "yellow"):
+        return replace(verdict, text=f"{verdict.text}; {fault}", is_faulty=True)
+    return replace(verdict, level="yellow", text=f"{fault} · {verdict.text}", is_faulty=True)
 
 
 def cause_words(cause: str) -> str:

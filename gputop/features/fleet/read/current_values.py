@@ -146,6 +146,7 @@ class FleetReader:
             tuple(name for name in DIALECTS if name in self._inventory.schema.labels),
             self._outages.age_s(t),
             alerts=self._outages.alerts,
-            problems=tuple(dict.fromkeys((*problems, *self._outages.port_lines))),
+            problems=tuple(dict.fromkeys(problems)),
+            faults=self._outages.faults(hosts_down),
             gone=self._outages.removed_hosts(t),
         )

@@ -76,7 +76,8 @@ class DirectFleet(FleetSource):
             ]
         self._links = links
         self.source = source or count(len(links), "host")
-        self._clock, self._began = clock, clock()
+        self._clock = clock
+        self._began = self._newest_t = clock()
         names = display_names([link.host for link in links])
         self._hosts = {name: _Host(name, link) for name, link in zip(names, links, strict=True)}
         self._repeated: frozenset[tuple[str, str]] = frozenset()
@@ -105,6 +106,7 @@ class DirectFleet(FleetSource):
                 "without a Prometheus there is no past before gputop was started: no other moment is known"
             )
         now, t = time.monotonic(), self._clock()
+        self._follow_clock(t)
         down: dict[str, Down] = {}
         ages = []
         for name, host in self._hosts.items():
@@ -113,13 +115,16 @@ class DirectFleet(FleetSource):
                 host.fault = host.take(page, t - (now - page_at))
             age_s = None if host.link.page_at is None else now - host.link.page_at
             ages += [] if age_s is None else [age_s]
-            if (absent := _absent(host, age_s)) is not None:
+            if (absent := _absent(host, age_s, t)) is not None:
                 down[name] = absent
         problems = [
             f"{name}: {absent.reason}" for name, absent in down.items() if absent.kind != "pending"
         ]
-        for name, host in self._hosts.items():
-            problems += [f"{name}: {text}" for text in (*host.port_lines, *host.left_out)]
+        faults = {
+            name: host.faults
+            for name, host in self._hosts.items()
+            if host.faults and name not in down
+        }
         found = self._counted(down)
         own_names = {name: host.own_name for name, host in self._hosts.items() if host.own_name}
         return FleetReading(
@@ -132,6 +137,7 @@ class DirectFleet(FleetSource):
             self.hour(t),
             problems=(*problems, *found.problems),
             opens=self._opens,
+            faults=faults,
             repeated=found.repeated,
             own_names={
                 name: own
@@ -139,6 +145,15 @@ class DirectFleet(FleetSource):
                 if _first_label(own) != _first_label(name)
             },
         )
+
+    def _follow_clock(self, t: float) -> None:
+        """Move what is remembered where this machine's clock was set back."""
+        if t < self._newest_t:
+            by_s = t - self._newest_t
+            self._began += by_s
+            for host in self._hosts.values():
+                host.move_times(by_s)
+        self._newest_t = t
 
     def _counted(self, down: Mapping[str, Down]) -> CountedGpus:
         """Each GPU once, in the order of the hosts.
@@ -183,7 +198,7 @@ class DirectFleet(FleetSource):
             link.worker.stop(max(0.0, end - time.monotonic()))
 
 
-def _absent(host: _Host, age_s: float | None) -> Down | None:
+def _absent(host: _Host, age_s: float | None, t: float) -> Down | None:
     """The reason why a host has no current values; None if it has some."""
     if host.link.reason is not None:
         return Down(age_s, host.link.reason)
@@ -193,8 +208,12 @@ def _absent(host: _Host, age_s: float | None) -> Down | None:
         return Down(
             age_s, "the driver does not answer: it is late or hangs, or there is none", "late"
         )
-    reason = f"no page for {duration(age_s)}" if age_s > OLD_S else host.fault
-    return None if reason is None else Down(age_s, reason)
+    if age_s > OLD_S:
+        return Down(age_s, f"no page for {duration(age_s)}")
+    if host.fault is None:
+        return None
+    # Pages come, and give no values any more.
+    return Down(age_s if host.values_t is None else t - host.values_t, host.fault)
 
 
 def _first_label(name: str) -> str:

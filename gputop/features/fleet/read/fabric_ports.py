@@ -28,6 +28,8 @@ COUNTS: Mapping[str, PortCount] = {
     "gputop_fabric_port_link_errors_total": PortCount("link errors", WINDOW_S / 3.0),
 }
 """One loss a second and one link error in three, as the node judges them over half a minute."""
+MOST_LOST = 1e12
+"""Packets in five minutes: a port of 1.6 Tb/s sends 7e11 of the smallest. More is no count."""
 PORT = "port"
 """The label that names a port: adapter and number."""
 
@@ -38,9 +40,9 @@ def fault_line(labels: Mapping[str, str]) -> str:
 
 
 def count_line(name: str, port: str, increase: float) -> str:
-    """Words for what a port lost in five minutes; empty for noise."""
+    """Words for what a port lost in five minutes; empty for noise and the impossible."""
     count = COUNTS[name]
-    if increase < count.least:
+    if not count.least <= increase <= MOST_LOST:
         return ""
     return f"port {port}: {increase:,.0f} {count.words} in {WINDOW_S / 60.0:.0f} min"
 

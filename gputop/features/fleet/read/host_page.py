@@ -55,6 +55,7 @@ _MARKS = {
 _INFO, _SHARE, _UP, _HOST = "gputop_gpu_info", "gputop_gpu_share", "gputop_up", "gputop_host_info"
 _LOST = "gputop_gpu_lost_seconds_total"
 _STATES = "gputop_gpu_state_seconds_total"
+_STAMP = "gputop_last_sample_timestamp_seconds"
 _OWN = DIALECTS["gputop"]
 _OWN_NAMES = (*_OWN.moments, _INFO)
 _OTHERS = tuple(dialect for dialect in DIALECTS.values() if not dialect.is_own)
@@ -66,7 +67,7 @@ TOO_MANY_GPUS = f"its page has more than {MOST_GPUS:,} GPUs"
 
 
 def _wanted_names() -> frozenset[str]:
-    names = {_INFO, _SHARE, _UP, _HOST, _LOST, _STATES, *_MARKS, *_STEP_NAMES}
+    names = {_INFO, _SHARE, _UP, _HOST, _LOST, _STATES, _STAMP, *_MARKS, *_STEP_NAMES}
     names |= {FAULT, *COUNTS}
     for dialect in DIALECTS.values():
         names |= {dialect.signals[key].name for key in GPU_KEYS if key in dialect.signals}
@@ -101,7 +102,8 @@ class HostPage(Struct, frozen=True):
     ``own_names`` are what the host calls itself, by dialect. ``is_late``: the exporter said that its driver does not
     answer. ``steps`` are counters of announced steps by name and rank, ``lost_s`` the seconds that a node counted as
     wasted or idle. ``port_faults`` are faults of the fabric in words, ``port_counts`` counters by name and port.
-    ``left_out`` names series beyond a limit.
+    ``left_out`` names series beyond a limit. ``sampled_at`` is when the node measured, Unix seconds by its own clock;
+    ``is_cut``: the page ends in the middle of a line.
     """
 
     gpus: Sequence[PageGpu] = ()
@@ -113,6 +115,21 @@ class HostPage(Struct, frozen=True):
     port_faults: Sequence[str] = ()
     port_counts: Mapping[tuple[str, str], float] = {}
     left_out: tuple[str, ...] = ()
+    sampled_at: float | None = None
+    is_cut: bool = False
+
+
+WEB_PAGE = "answers with a web page, not with metrics: a login page, or another service"
+EMPTY_PAGE = "its page is empty"
+NO_GPU = "its page has no GPU"
+
+
+def why_no_gpu(text: str) -> str:
+    """The reason why a page tells of no GPU."""
+    begin = text[:512].lstrip()
+    if not begin:
+        return EMPTY_PAGE
+    return WEB_PAGE if begin.startswith("<") else NO_GPU
 
 
 def read_host_page(text: str, host: str) -> HostPage:
@@ -153,7 +170,15 @@ def read_host_page(text: str, host: str) -> HostPage:
         ],
         port_counts=_port_counts(rows),
         left_out=tuple(map(str, read.left_out)),
+        sampled_at=_sampled_at(rows),
+        is_cut=not text.endswith("\n"),
     )
+
+
+def _sampled_at(rows: Rows) -> float | None:
+    """When the node measured, by its clock; None where the page does not say."""
+    times = [value for _, value in rows.get(_STAMP, ()) if value > 0.0]
+    return max(times, default=None)
 
 
 def _port_counts(rows: Rows) -> dict[tuple[str, str], float]:
@@ -219,6 +244,9 @@ def _own_identities(rows: Rows, host: str) -> dict[SeriesKey, GpuIdentity]:
     for key in keys:
         gpu, uuid, mig = map(label_text, key.values)
         share, parent = shares.get(key, (1.0, ""))
+        if not 0.0 <= share <= 1.0:
+            # No part of a card is larger than the card.
+            share = 1.0
         if share > 0.0:
             number, instance = gpu or uuid[:12] or "?", mig.removesuffix("/0") if parent else mig
             number, uuid = f"{number}/{mig}" if mig else number, label_text(parent) or uuid

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from statistics import median
 
 from gputop.features.fleet.exporter_names import host_of
@@ -25,6 +26,7 @@ from gputop.features.fleet.read.engine import FleetAnswers, LabelCache, values
 from gputop.features.fleet.read.fabric_ports import COUNTS, PORT, count_line, fault_line
 from gputop.features.fleet.read.gpu_inventory import DAY_S, FleetInventory
 from gputop.model.clean_text import clean_text
+from gputop.model.durations import duration
 
 MOST_ALERTS = 500
 MOST_PORTS = 100
@@ -64,6 +66,17 @@ def marked_places(
     return marked, tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])
 
 
+def _fault_words(labels: Labels, value: float) -> str:
+    """Words for a series of ``queries.ports``; empty for noise."""
+    mark = labels.get(queries.DIALECT_LABEL, "")
+    if mark == queries.CLOCK:
+        side = "ahead of" if value > 0.0 else "behind"
+        return f"its clock is {duration(abs(value))} {side} the engine's"
+    if mark in COUNTS:
+        return count_line(mark, labels.get(PORT, "?"), value)
+    return fault_line(labels)
+
+
 class HostOutages:
     """State of the hosts of one fleet that are down, late or removed."""
 
@@ -71,8 +84,8 @@ class HostOutages:
         self._inventory = inventory
         self.labels: LabelCache[Mapping[str, str]] = LabelCache(dict)
         self.alerts: tuple[FiringAlert, ...] = ()
-        self.port_lines: tuple[str, ...] = ()
-        """Ports of the fabric that are down, drop or retransmit, with their hosts."""
+        self._faults: Mapping[str, Sequence[str]] = {}
+        """Ports of the fabric and clocks that are at fault, by host."""
         self._marks: Mapping[str, Mapping[Place, float]] = {}
         """Values of scraped addresses by mark, of the last answer; empty until one came."""
         self._ages: Mapping[Place, float] = {}
@@ -94,15 +107,17 @@ class HostOutages:
     def take_ports(self, answers: FleetAnswers) -> None:
         """Read an answer to ``queries.ports``."""
         named = self._places()
-        lines: list[str] = []
-        for labels, value in values(answers.rows_of("ports"), self.labels):
-            mark = labels.get(queries.DIALECT_LABEL, "")
-            words = fault_line(labels)
-            if mark in COUNTS:
-                words = count_line(mark, labels.get(PORT, "?"), value)
-            host = named.get(place_of(labels, self._inventory.schema.place), "?")
-            lines.append(f"{host}: {clean_text(words)}")
-        self.port_lines = tuple(sorted(lines)[:MOST_PORTS])
+        lines: dict[str, list[str]] = defaultdict(list)
+        for labels, value in islice(values(answers.rows_of("ports"), self.labels), MOST_PORTS):
+            host = named.get(place_of(labels, self._inventory.schema.place))
+            words = clean_text(_fault_words(labels, value))
+            if host is not None and words:
+                lines[host].append(words)
+        self._faults = {host: sorted(lines[host]) for host in sorted(lines)}
+
+    def faults(self, hosts_down: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Faults of hosts that answer, in words."""
+        return {host: lines for host, lines in self._faults.items() if host not in hosts_down}
 
     def age_s(self, t: float) -> float | None:
         """The median age of values."""
@@ -183,7 +198,9 @@ class HostOutages:
             if up.get(place) == 0.0:
                 down[place] = Down(since, NO_ANSWER)
             elif place in late:
-                since = late[place] if 0.0 < late[place] < DAY_S else since
+                # The node counts by a clock of its own, which may be wrong by hours.
+                if since is None and 0.0 < late[place] < DAY_S:
+                    since = late[place]
                 down[place] = Down(since, LATE_DRIVER, "late")
             elif place in dead:
                 down[place] = Down(

@@ -47,6 +47,10 @@ EXPORTER = "exporter"
 """The pod in which an exporter runs."""
 PORT_FAULT = "port fault"
 """A port of the fabric whose link is down or degraded."""
+CLOCK = "clock"
+"""Seconds by which a node's clock is ahead of the engine's."""
+MOST_SKEW_S = 60.0
+"""Difference of clocks that is told: two scrapes of the longest usual interval."""
 USER = "user of "
 """Begins the mark of users of processes; the dialect follows."""
 UP = "up"
@@ -299,7 +303,7 @@ def marks(schema: FleetSchema, *, ages: bool) -> str:
 
 
 def ports(schema: FleetSchema) -> str:
-    """Ports of the fabric with a fault, and what ports lost in five minutes, by counter.
+    """Ports of the fabric with a fault, what ports lost in five minutes, and wrong clocks.
 
     Empty where gputop runs on no node.
     """
@@ -308,10 +312,24 @@ def ports(schema: FleetSchema) -> str:
     q = schema.scope("gputop")
     by = (*schema.place, fabric_ports.PORT)
     parts = [marked(f"{max_by((*by, 'fault'), q.series(fabric_ports.FAULT))} == 1", PORT_FAULT)]
+    parts.append(marked(_wrong_clocks(q, schema.place), CLOCK))
     for name, count in fabric_ports.COUNTS.items():
         increase = max_by(by, over("increase", q.series(name), WINDOW_S))
         parts.append(marked(f"({increase} >= {count.least:g})", name))
     return union(parts)
+
+
+def _wrong_clocks(q: Scope, place: Iterable[str]) -> str:
+    """Seconds by which nodes' clocks are ahead of the engine's, beyond a minute.
+
+    A node that measures renews its stamp; one that hangs or has ended does not.
+    """
+    stamp = q.series("gputop_last_sample_timestamp_seconds")
+    renewed = over("changes", stamp, WINDOW_S)
+    ahead = f"({max_by(place, f'{stamp} - timestamp({stamp})')})"
+    measuring = f"{max_by(place, f'{renewed} > 0')}"
+    wrong = f"({ahead} > {MOST_SKEW_S:g} or {ahead} < -{MOST_SKEW_S:g})"
+    return f"({wrong} and {measuring})"
 
 
 def node_facts(schema: FleetSchema) -> str:

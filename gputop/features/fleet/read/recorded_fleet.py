@@ -50,6 +50,8 @@ class RecordedFleet(FleetSource):
         self._parts: dict[tuple[Place, ...], PrometheusFleet] = {}
         self._part_of: dict[str, PrometheusFleet] = {}
         self._gpus: Sequence[GpuReading] = ()
+        self._faults: dict[str, Sequence[str]] = {}
+        """Faults of the hosts in sight."""
 
     def size(self, at: float | None) -> int:
         """How many GPUs the rules record. Raises FleetError."""
@@ -60,9 +62,10 @@ class RecordedFleet(FleetSource):
         if at != self._past:
             self._past = at
             self._records = RecordedHosts(self._engine)
-            self._parts, self._part_of, self._gpus = {}, {}, ()
+            self._parts, self._part_of, self._gpus, self._faults = {}, {}, (), {}
         reading = self._records.ask(at, self.source, self._clock())
-        return with_hour(replace(reading, gpus=self._gpus), self._hour.known(reading.t))
+        reading = replace(reading, gpus=self._gpus, faults=self._faults)
+        return with_hour(reading, self._hour.known(reading.t))
 
     def hour(self, t: float) -> LastHour | None:
         """The GPU time without work in the hour before ``t``; None if unanswered."""
@@ -73,12 +76,15 @@ class RecordedFleet(FleetSource):
         wanted_hosts = dict.fromkeys((*hosts, *self._records.of_straggling_jobs()))
         before, self._parts, self._part_of = self._parts, {}, {}
         gpus: list[GpuReading] = []
+        faults: dict[str, Sequence[str]] = {}
         for part in _parts(self._records.addresses, wanted_hosts):
             addressed = tuple(sorted(part))
             fleet = self._parts[addressed] = before.get(addressed) or self._narrowed(part)
             self._part_of.update(dict.fromkeys(part.values(), fleet))
-            gpus += fleet.ask(at).gpus
-        self._gpus = gpus
+            read = fleet.ask(at)
+            gpus += read.gpus
+            faults.update(read.faults)
+        self._gpus, self._faults = gpus, faults
         return gpus
 
     def history(self, host: str, t: float) -> History:

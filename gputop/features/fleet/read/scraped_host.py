@@ -8,7 +8,7 @@ time and charts; of the time before the first page nothing is known. Pure: time 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import floor
 from statistics import fmean
 
@@ -31,7 +31,14 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.judge.gpu_state import judged, lost_hours
 from gputop.features.fleet.read.decode_values import Fact, reading_of
 from gputop.features.fleet.read.fabric_ports import risen
-from gputop.features.fleet.read.host_page import STEPS, HostPage, PageGpu, read_host_page
+from gputop.features.fleet.read.host_page import (
+    STEPS,
+    HostPage,
+    PageGpu,
+    read_host_page,
+    why_no_gpu,
+)
+from gputop.model.durations import duration
 from gputop.model.exposition import PageLimitError
 
 LONGEST_PAUSE_S = 15.0
@@ -39,6 +46,11 @@ LONGEST_PAUSE_S = 15.0
 MINUTE_S = 60.0
 MOST_MISSING = 64
 """Remembered GPUs that are no longer on the page."""
+MOST_SKEW_S = 60.0
+"""Difference between two machines' clocks that is told, as between an engine's and this one's."""
+MOST_TOLD_SKEW_S = 3650.0 * 86400.0
+"""Ten years: a clock that was never set, or no time at all."""
+CUT = "its page broke off: GPUs that are not on its first part keep their last values"
 QUIET_RANK = 0.95
 """The percentile of utilisation that says whether a GPU is idle, as everywhere in a fleet."""
 
@@ -80,6 +92,10 @@ class ScrapedHost:
         """Series of the newest page that were left out, with the reason."""
         self.port_lines: tuple[str, ...] = ()
         """Ports of the fabric that are down, drop or retransmit, in words."""
+        self.values_t: float | None = None
+        """When a page last gave values."""
+        self._page_lines: tuple[str, ...] = ()
+        """Faults of the newest page and of the host's clock."""
         self._pages: deque[_Page] = deque()
         self._minutes: deque[_Minute] = deque(maxlen=MINUTES + 1)
         self._known: dict[GpuId, GpuReading] = {}
@@ -90,8 +106,13 @@ class ScrapedHost:
         names = (self.own_names.get(dialect, "") for dialect in DIALECTS)
         return next(filter(None, names), "")
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Faults of a host that answers, in words."""
+        return (*self.port_lines, *self._page_lines, *self.left_out)
+
     def take(self, page: str, t: float) -> str | None:
-        """Read a page; return the reason if it has no GPU, or too many."""
+        """Read a page; return the reason where it gives no values."""
         try:
             read = read_host_page(page, self.name)
         except PageLimitError as error:
@@ -100,9 +121,22 @@ class ScrapedHost:
         self.own_names = {**self.own_names, **read.own_names}
         if self.is_late:
             return None
-        if read.gpus:
-            self._take_gpus(read, t)
-        return None if self.gpus else "its page has no GPU"
+        if not read.gpus:
+            return why_no_gpu(page)
+        self.values_t = t
+        self._page_lines = tuple(_page_faults(read, t))
+        self._take_gpus(read, t)
+        return None
+
+    def move_times(self, by_s: float) -> None:
+        """Move all that is remembered, when this machine's clock was set back."""
+        pages = [replace(page, t=page.t + by_s) for page in self._pages]
+        self._pages = deque(pages)
+        by_minutes_s = MINUTE_S * round(by_s / MINUTE_S)
+        minutes = [replace(minute, begun=minute.begun + by_minutes_s) for minute in self._minutes]
+        self._minutes = deque(minutes, maxlen=MINUTES + 1)
+        if self.values_t is not None:
+            self.values_t += by_s
 
     def lost(self, t: float) -> list[Lost]:
         """GPU time without work in the hour before ``t``."""
@@ -149,18 +183,21 @@ class ScrapedHost:
         self.port_lines = (*read.port_faults, *lost_by_ports)
         gpus = {gpu.id: gpu for gpu in merged(map(self._reading, read.gpus))}
         self._count(gpus, {gpu.identity.id: gpu.identity.share for gpu in read.gpus})
-        self._known = {**gpus, **self._missing(gpus)}
+        missing = self._missing(gpus)
+        if not read.is_cut:
+            missing = {id: replace(gpu, is_lost=True) for id, gpu in missing.items()}
+        self._known = {**gpus, **missing}
         self.gpus = list(self._known.values())
 
     def _missing(self, gpus: Mapping[GpuId, GpuReading]) -> dict[GpuId, GpuReading]:
-        """GPUs of earlier pages that are not on this one: they are lost."""
+        """GPUs of earlier pages that are not on this one."""
         uuids = {gpu.uuid for gpu in gpus.values()}
         numbers = {gpu.gpu.partition("/")[0] for gpu in gpus.values()}
         missing: dict[GpuId, GpuReading] = {}
         for id, gpu in self._known.items():
             is_there = id in gpus or gpu.uuid in uuids or gpu.gpu in numbers
             if not is_there and not gpu.mig:
-                missing[id] = replace(gpu, is_lost=True)
+                missing[id] = gpu
         return dict(list(missing.items())[-MOST_MISSING:])
 
     def _reading(self, gpu: PageGpu) -> GpuReading:
@@ -230,3 +267,15 @@ class ScrapedHost:
             if lost_s > 0.0:
                 owned = (gpu.gpu, gpu.job, gpu.user, state)
                 lost[owned] = lost.get(owned, 0.0) + lost_s * shares[id] / HOUR_S
+
+
+def _page_faults(read: HostPage, t: float) -> Iterator[str]:
+    """Yield faults of a page that was read at ``t``, and of its node's clock."""
+    if read.is_cut:
+        yield CUT
+    if read.sampled_at is None:
+        return
+    ahead_s = read.sampled_at - t
+    if abs(ahead_s) > MOST_SKEW_S:
+        side = "ahead of" if ahead_s > 0.0 else "behind"
+        yield f"its clock is {duration(min(abs(ahead_s), MOST_TOLD_SKEW_S))} {side} this machine's"

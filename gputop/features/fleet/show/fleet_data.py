@@ -127,6 +127,7 @@ def _host(group: GpuGroup) -> dict[str, Any]:
         "verdict": group.verdict.state,
         "says": group.verdict.text,
         "remedy": group.remedy or None,
+        "faults": list(group.faults),
         "job": ", ".join(group.jobs) or None,
         "user": ", ".join(group.users) or None,
         "waste_gpu_h": group.waste_gpu_h,

@@ -28,6 +28,8 @@ MOST_CHART_ROWS = 12
 _COLUMNS = sorted(
     (column for column in GPU_COLUMNS if column.head), key=lambda column: column.place
 )
+MOST_FAULTS = 5
+"""Faults of a host that are named."""
 KEPT = ("rule", "title", "heading")
 """Styles that never show a value."""
 
@@ -81,7 +83,11 @@ def evidence(group: GpuGroup, width: int) -> list[Row]:
     )
     values = ", ".join(parts)
     values = f"; its last values: {values}" if group.down else f": {values} ({by})"
-    rows = []
+    rows = [
+        # The first one is part of the verdict.
+        Line().add(f" ! {shorten(terminal_safe(text), width - 5)}", "level.yellow").row(width)
+        for text in group.faults[1:MOST_FAULTS]
+    ]
     text = terminal_safe(group.verdict.text) + values * bool(parts)
     for glyph, words, style in (("↳", text, "evidence"), ("→", group.remedy, "remedy")):
         for i, line in enumerate(folded(words, width - 5)[:2] if words else ()):
