@@ -27,10 +27,17 @@ from gputop.diagnosis.window.host_activity import GpuHostActivity, read_host, se
 from gputop.diagnosis.window.host_side import loading_of
 from gputop.diagnosis.window.sample_facts import clock_share, sm_now
 from gputop.diagnosis.window.sanity import SanityFilter
-from gputop.model.snapshot import GpuSample, OngoingConditions, Snapshot
+from gputop.diagnosis.window.window import EPSILON_S
+from gputop.model.snapshot import Event, GpuSample, OngoingConditions, Snapshot
 from gputop.model.step_pace import StepPeriod
 
 _Read = tuple[GpuSample, GpuState, Signals | None]
+LEAST_STEP_S = 0.1
+"""Readings that follow sooner are not judged one by one.
+
+gputop reads four times a second at most, so a window then has 120 samples. Other programs' recordings may have hundreds
+of readings a second, and the work for each grows with the window.
+"""
 NO_LANES: Mapping[str, float | None] = MappingProxyType({})
 
 
@@ -58,6 +65,9 @@ class Diagnoser:
         self._read: list[_Read] = []
         self._last_t: float | None = None
         self._ticks: dict[int, GpuHostActivity] | None = None
+        self._passed_over = 0
+        """Readings since the last one that was judged, which came too soon after it."""
+        self._passed_over_events: list[Event] = []
 
     def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
         """Add a snapshot and return the diagnosis of each GPU."""
@@ -74,8 +84,17 @@ class Diagnoser:
         snapshot = self.believed = self._readings.believed(measured)
         if self.is_repeat(snapshot):
             return
+        if self._comes_too_soon(snapshot):
+            self._passed_over += 1
+            self._passed_over_events += snapshot.events
+            return
+        events = (*self._passed_over_events, *snapshot.events)
+        is_thinned = self._passed_over > 0
+        self._passed_over = 0
+        self._passed_over_events = []
         t = snapshot.t
         interval = snapshot.interval_s if snapshot.interval_s > 0.0 else self._interval_s
+        interval = max(interval, LEAST_STEP_S)
         dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, interval)
         self._last_t = t
         host_is_new = "proc" not in snapshot.repeats or self._ticks is None
@@ -95,12 +114,13 @@ class Diagnoser:
             t,
             interval,
             snapshot.host,
-            snapshot.events,
+            events,
             self._fabric.observe(t, snapshot.host, snapshot.fabric_ports),
             host_is_new,
             snapshot.stale.get("proc", 0.0),
             bool(ticks),
             frozenset(gpu.static.name for gpu in snapshot.gpus if gpu.nvlink_active),
+            is_thinned=is_thinned,
         )
         self._periods.observe(snapshot)
         self._sample_and_tick = {
@@ -176,9 +196,18 @@ class Diagnoser:
         """
         if "nvml" not in snapshot.repeats:
             return False
-        return [gpu.static.uuid for gpu in snapshot.gpus] == [
-            gpu.static.uuid for gpu, _, _ in self._read
-        ]
+        return self._has_the_same_gpus(snapshot)
+
+    def _comes_too_soon(self, snapshot: Snapshot) -> bool:
+        """True if a reading of the same GPUs was judged just before."""
+        if self._last_t is None or snapshot.t - self._last_t >= LEAST_STEP_S - EPSILON_S:
+            return False
+        return self._has_the_same_gpus(snapshot)
+
+    def _has_the_same_gpus(self, snapshot: Snapshot) -> bool:
+        """True if a snapshot has the GPUs of the one that was judged last, in their order."""
+        judged = [gpu.static.uuid for gpu, _, _ in self._read]
+        return [gpu.static.uuid for gpu in snapshot.gpus] == judged
 
     def diagnoses(self) -> tuple[GpuDiagnosis, ...]:
         """The diagnoses after the last snapshot, in the order of its GPUs."""

@@ -271,6 +271,8 @@ class Signals(Struct, frozen=True):
     """Numbers of the Xids in ``errors`` and in ``xids``."""
     device: DeviceSigns = NO_SIGNS
     """What speaks against the device itself."""
+    is_thinned: bool = False
+    """Whether readings came too fast to be judged one by one."""
     peer: Peer | None = None
     spin: BusyWait | None = None
     turns: Turns | None = None

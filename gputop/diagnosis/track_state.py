@@ -46,6 +46,8 @@ class TickContext(Struct, frozen=True):
     listed: bool = True
     linked_models: frozenset[str] = frozenset()
     """Names of GPUs of which one has NVLinks that are up."""
+    is_thinned: bool = False
+    """Whether readings before this one came too soon to be judged."""
 
 
 class Restart(Enum):

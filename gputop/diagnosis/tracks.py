@@ -457,6 +457,7 @@ class GpuTrack:
             steps_now=startup.is_busy(t),
             job_ended=bool(self._job.pids) and not tick.owners and why_no_processes(gpu) is None,
             fabric=now.fabric,
+            is_thinned=now.is_thinned,
         )
 
     def _host_side(

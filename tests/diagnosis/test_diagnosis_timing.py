@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.host.idle_runs import DEMAND_PAUSES, BurstDetector
+from gputop.diagnosis.verdict.verdict_state import THINNED
 from gputop.model.feeders import main_looks
-from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from tests.support.scenes import GIB, HOST, T0, Watch, gpu, snap, train, workers
+from gputop.model.snapshot import Event, GpuSample, ProcessSample, Snapshot
+from tests.support.scenes import GIB, HOST, T0, Watch, badges, gpu, snap, train, workers
 
 Scene = tuple[GpuSample, list[ProcessSample]]
 
@@ -73,6 +74,41 @@ def test_a_cause_on_a_threshold_cannot_keep_an_old_verdict_alive() -> None:
         run = 100.0 if (tick // 5) % 2 else 0.0
         watch.feed([snap(tick, gpu(util=20.0, sm=18.0), [train(main=1.0), *workers(4, run)])])
     assert watch.said[-1][1].verdict != "healthy"
+
+
+def _fast(seconds: float, every_s: float) -> list[Snapshot]:
+    """Readings of a healthy job at this pace."""
+    return [
+        snap(
+            k * every_s,
+            gpu(util=97.0 + 0.5 * (k % 5), power_w=600.0 + k % 7),
+            HEALTHY[1],
+            interval_s=every_s,
+        )
+        for k in range(round(seconds / every_s))
+    ]
+
+
+def test_of_hundreds_of_readings_a_second_ten_are_judged() -> None:
+    fast = _fast(4.0, 0.01)
+    event = Event(T0 + 2.03, "xid", "Xid 94: contained error", 0, xid=94)
+    fast[203] = replace(fast[203], events=(event,))
+    said = Watch().feed(fast)
+    assert said.n == 40 and THINNED in said.notes
+    assert "ecc" in badges(said), "an event counts, whichever reading brought it"
+
+
+@pytest.mark.parametrize("every_s", [0.1, 0.25])
+def test_at_an_ordinary_pace_every_reading_is_judged(every_s: float) -> None:
+    said = Watch().feed(_fast(4.0, every_s))
+    assert said.n == round(4.0 / every_s) and THINNED not in said.notes
+
+
+def test_a_gpu_that_appears_at_once_is_judged_at_once() -> None:
+    watch = Watch()
+    watch.feed(_fast(1.0, 0.25))
+    both = watch.diagnoser.observe(snap(0.76, [HEALTHY[0], gpu(index=1)], HEALTHY[1]))
+    assert len(both) == 2
 
 
 def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:

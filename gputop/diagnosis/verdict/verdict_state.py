@@ -385,9 +385,14 @@ def _means(s: Signals) -> Means:
     )
 
 
+THINNED = "readings come faster than ten a second: one in 0.1 s is judged"
+
+
 def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
     """Notes of the rule, the flag, and missing signals."""
     notes = result.notes
+    if s.is_thinned:
+        notes = (*notes, THINNED)
     if s.flag is not None and rule.id in STARVED_IDS:
         notes = (*notes, f"while kernels run they use {chip_share(s)} of the SMs")
     if s.sm_off is not None:
