@@ -146,3 +146,14 @@ def test_the_extras_of_the_report_are_those_of_the_package() -> None:
     assert set(declared) - DEVELOPERS_EXTRAS == set(EXTRAS)
     for name, extra in EXTRAS.items():
         assert declared[name] == extra.distribution
+
+
+def test_every_page_is_two_clicks_from_the_readme_at_most() -> None:
+    first = _linked_pages(ROOT / "README.md")
+    reached = set(first).union(*map(_linked_pages, first))
+    assert set((ROOT / "docs").rglob("*.md")) - reached == set()
+
+
+def _linked_pages(page: Path) -> set[Path]:
+    targets = re.findall(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)", page.read_text("utf-8"))
+    return {(page.parent / target).resolve() for target in targets}
