@@ -7,7 +7,7 @@ clock, a file or a device.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import cached_property
 from operator import attrgetter
@@ -229,6 +229,20 @@ class Monitor:
             first,
         )
         return self.latest
+
+    def sketch(self, snapshots: Iterable[Snapshot]) -> Frame:
+        """Return a frame with charts of all snapshots, and no verdict.
+
+        It is the last one's, for a first picture: its GPUs are "collecting", without a word of evidence. At least one
+        snapshot is needed.
+        """
+        moments = list(snapshots)
+        latest = moments.pop()
+        for snapshot in moments:
+            self._remember(snapshot, is_repeat=False)
+        frame = self.feed(replace(latest, interval_s=self.interval_s))
+        unjudged = tuple(replace(d, evidence=()) for d in frame.diagnoses)
+        return replace(frame, diagnoses=unjudged)
 
     def _with_growth(self, pace: StepPace) -> StepPace:
         """Add the phase that has grown since the process was first heard."""

@@ -25,6 +25,8 @@ PAST_S = 700.0
 """How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
 FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
 """After a gap longer than this the charts of the tour, which show two minutes, are restarted."""
+SKETCHED = 40
+"""Moments that a first picture's charts are drawn from: enough for a shape, computed in a tenth of a second."""
 STRETCH_FRAMES = 20
 """Frames from before its start that a paused demo generates at a time, when the user goes back to them."""
 
@@ -109,29 +111,54 @@ class Remedied:
         self._clock = clock
         self._source: SimulatedSource | None = None
         self._monitor = Monitor(interval_s)
+        self._sketch: Frame | None = None
+        """What shows while the past is judged; None otherwise."""
 
     def frame(self) -> Frame:
         """Return its newest frame; starts again after a pause.
 
         So charts have no hole.
         """
+        if self._sketch is not None:
+            return self._sketch
         latest = self._monitor.latest
         if (
             self._source is None
             or latest is None
             or self._clock() - latest.snapshot.t > FORGOTTEN_S
         ):
-            from gputop.sources.simulation.simulated import SimulatedSource
-
             self._monitor = Monitor(self._interval_s)
-            self._source = SimulatedSource(
-                "remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock
-            )
-            for snapshot in self._source.past(SHORT_PAST_S):
-                self._monitor.feed(snapshot)
+            self._source = self._begun()
+            for _ in self.judging():
+                pass
         while (newest := self._source.next_due()) is not None:
             self._monitor.feed(newest)
         assert self._monitor.latest is not None, (
             "a source that is asked for the first time has a snapshot"
         )
         return self._monitor.latest
+
+    def sketch(self) -> Frame:
+        """Return a first picture of it, which shows until ``judging`` has ended."""
+        self._source = self._begun()
+        self._sketch = Monitor(self._interval_s).sketch(self._source.sketch(SHORT_PAST_S, SKETCHED))
+        return self._sketch
+
+    @property
+    def count(self) -> int:
+        """Return the number of snapshots that ``judging`` takes."""
+        return 0 if self._source is None else self._source.past_count(SHORT_PAST_S)
+
+    def judging(self) -> Iterator[object]:
+        """Judge its past, a snapshot at a time."""
+        if self._source is not None:
+            for snapshot in self._source.past(SHORT_PAST_S):
+                yield self._monitor.feed(snapshot)
+        self._sketch = None
+
+    def _begun(self) -> SimulatedSource:
+        from gputop.sources.simulation.simulated import SimulatedSource
+
+        return SimulatedSource(
+            "remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock
+        )

@@ -30,6 +30,7 @@ from gputop.output.ansi import ansi_text
 from gputop.paint.hint_row import hint_of
 from gputop.paint.key_presets import wanted_keys
 from gputop.paint.keys import KEYS, rebound
+from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
 from gputop.paint.process_columns import existing_columns
 from gputop.paint.process_filter import NO_FILTER
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
     from gputop.recording.recent_past import Past
     from gputop.session.playback import Playback
+    from gputop.session.preparation import Preparation
     from gputop.session.session import RunWatcher, Session
     from gputop.tui.node_app import GputopApp
     from gputop.tui.painted_app import PaintedApp
@@ -181,14 +183,18 @@ def show(
     session: Session | None = None,
     access: Callable[[], ProcessAccess] | None = None,
     alerts: RunWatcher | None = None,
+    preparation: Preparation | None = None,
+    first_rows: Callable[[int, int], list[Row]] | None = None,
     remedied: Callable[[], Frame] | None = None,
     begins_with: str = "",
 ) -> NoReturn:
     """Run the screen on a source until the user leaves it, and end the process.
 
     Measuring begins before the screen library is imported, and the first frame is drawn before that. A ``session`` that
-    has taken a snapshot already gives the first frame. ``remedied`` gives the demo's node after its remedies, for its
-    tour; ``begins_with`` is the id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
+    has taken a snapshot already gives the first frame; one that is still prepared shows the ``preparation``'s. The
+    first picture is the main screen, or ``first_rows`` of a width and height. ``remedied`` gives the demo's node after
+    its remedies, for its tour; ``begins_with`` is the id of a key that is pressed first. ``alerts`` are judged
+    meanwhile, and closed.
     """
     from gputop.tui.terminal.guard import dropped
 
@@ -197,6 +203,8 @@ def show(
 
     def close() -> None:
         source.close()
+        if preparation is not None:
+            preparation.close()
         if alerts is not None:
             alerts.close()
         if drawn and app is None:
@@ -215,20 +223,29 @@ def show(
         arrivals.start(FIRST_WAIT_S)
         session = session or Session(Monitor(screen.settings.interval))
         session.alerts = alerts
-        first = session.monitor.latest
+        first = session.monitor.latest if preparation is None else preparation.first
         if first is None:
             for snapshot in arrivals.new():
                 first = session.take(snapshot)
         # The answer came while the GPUs were read, or comes later and changes the colours then.
         if screen.terminal.is_guess and guard.read_early():
             screen = replace(screen, terminal=replace(screen.terminal, theme="light"))
+        if preparation is not None:
+            screen = replace(screen, view=replace(screen.view, message=preparation.words()))
         if first is not None:
-            draw(first, screen.view, screen.terminal)
+            draw(first_rows or partial(_main_rows, first, screen.view), screen.terminal)
             drawn = True
+        if preparation is not None:
+            # After the first picture, which it would delay.
+            preparation.start()
         from gputop.session.playback import Playback
 
         playback = Playback(
-            source=source, session=session, replay_past=replay_past, arrivals=arrivals
+            source=source,
+            session=session,
+            replay_past=replay_past,
+            arrivals=arrivals,
+            preparation=preparation,
         )
         app = app_of(screen, playback, guard, access() if access else None)
         app.remedied, app.begins_with = remedied, begins_with
@@ -315,15 +332,19 @@ ALTERNATE_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"
 MAIN_SCREEN = "\x1b[?25h\x1b[?1049l"
 
 
-def draw(frame: Frame, view: View, terminal: Terminal) -> None:
-    """Draw one frame on stderr's terminal, as Textual does.
+def _main_rows(frame: Frame, view: View, width: int, height: int) -> list[Row]:
+    return main_screen(frame, view, width, height).rows
+
+
+def draw(rows_of: Callable[[int, int], list[Row]], terminal: Terminal) -> None:
+    """Draw rows of a width and height on stderr's terminal, as Textual does.
 
     Does not wait for the terminal to take it.
     """
     assert sys.__stderr__ is not None
     descriptor = sys.__stderr__.fileno()
     columns, lines = window_size(descriptor)
-    rows = main_screen(frame, view, max(20, columns), max(1, lines)).rows
+    rows = rows_of(max(20, columns), max(1, lines))
     text = ansi_text(rows, THEMES[terminal.theme], terminal.depth, newline="\r\n")
     data = (ALTERNATE_SCREEN + text).encode("utf-8", "replace")
     # A thread, because a terminal that takes no output would hold the write for ever.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.model.quantity import GIB
 from gputop.monitor import Frame
 from gputop.paint import panes
@@ -111,7 +112,8 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
     head = Line().add(f" {at + 1} of {len(STEPS)}  GPU {at}: {step.title}", "title")
     words = [(text, "text") for text in folded(step.explained, min(TEXT_WIDTH, width - 4))]
     position = position_of(now, at)
-    if position is not None and now.diagnoses[position].verdict != step.verdict:
+    shown = None if position is None else now.diagnoses[position].verdict
+    if shown not in (None, step.verdict, COLLECTING.id):
         words.append(("this GPU of the demo shows something else by now", "dim"))
     if step.remedy:
         words += [(text, "remedy") for text in folded(f"→ {changed(now, after, at)}", width - 4)]

@@ -15,6 +15,7 @@ from gputop.paint.view import View
 from gputop.session.arrivals import Arrivals
 from gputop.session.judged import Checkpoint
 from gputop.session.player import Player
+from gputop.session.preparation import Preparation
 from gputop.session.screen_files import CLOSE_S
 from gputop.session.session import Session
 
@@ -38,22 +39,44 @@ class Playback:
         player: Player | None = None,
         replay_past: Callable[[Past], PlayedSource] | None = None,
         arrivals: Arrivals | None = None,
+        preparation: Preparation | None = None,
     ) -> None:
-        """``arrivals`` run the source until a loop takes it over."""
+        """``arrivals`` run the source until a loop takes it over.
+
+        During a ``preparation`` its first frame shows, and the session belongs to its thread: what the source delivers
+        waits for ``end_preparation``.
+        """
         self.source = source
         self.session = session
         self.player = player
         self._replay_past = replay_past
         self._arrivals = arrivals
         self._delivered: deque[Snapshot] = deque()
+        self.preparation = preparation
         self.newest: Frame | None = None if session is None else session.monitor.latest
+        if preparation is not None:
+            self.newest = preparation.first
         """The newest frame of the live run, also while its past is on screen."""
         self.masked = self.newest
         """The frame on screen, as files and pictures get it."""
         self.revealed: Revealed | None = None
         """Shows secrets on command lines, where the user wants to see them."""
-        if session is not None and replay_past is not None:
-            session.remember()
+        if preparation is None:
+            self._remember()
+
+    def _remember(self) -> None:
+        if self.session is not None and self._replay_past is not None:
+            self.session.remember()
+
+    def end_preparation(self) -> None:
+        """Show the prepared session from now on; raises its work's error."""
+        preparation, self.preparation = self.preparation, None
+        if preparation is None:
+            return
+        preparation.check()
+        self._remember()
+        if self.session is not None:
+            self.newest = self.session.monitor.latest
 
     @property
     def frame(self) -> Frame | None:
@@ -84,6 +107,8 @@ class Playback:
 
     def take(self) -> bool:
         """Take new snapshots; True when there is something to paint."""
+        if self.preparation is not None:
+            return False
         before = self.newest
         if self.source is not None and self.session is not None:
             while self._delivered:
@@ -154,6 +179,8 @@ class Playback:
 
     def close(self) -> None:
         """End a recording and the past; the live source belongs to its owner."""
+        if self.preparation is not None:
+            self.preparation.close()
         recorder = None if self.session is None else self.session.stop_recording()
         if recorder is not None:
             recorder.close(timeout_s=CLOSE_S)

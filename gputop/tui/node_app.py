@@ -32,6 +32,7 @@ from gputop.paint.view_changes import VIEW_KEYS, after_key, next_counted
 from gputop.paint.words import gpu_label
 from gputop.session.opening import Opening
 from gputop.session.playback import Playback
+from gputop.session.preparation import Preparation
 from gputop.session.screen_files import end_if_failed
 from gputop.tui.keys.common_keys import CommonKeys
 from gputop.tui.keys.process_keys import ProcessKeys
@@ -171,6 +172,8 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         self.playback.take_over()
         self._take()
         self.paint()
+        if self.playback.preparation is not None:
+            self.run_worker(self._prepare(self.playback.preparation), "preparation")
         self.work_later()
         if self.playback.source is not None:
             self.run_worker(self.playback.source.run(self.deliver), "pollers")
@@ -194,8 +197,7 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         try:
             opened = opening.opened()
         except Exception as error:  # noqa: BLE001 - told by the command, once the terminal is in order
-            self.crash = error
-            self.exit(1, return_code=1)
+            self._fail(error)
             return
         self.opens = None
         self.playback.player = opened.player
@@ -205,6 +207,24 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
         self.play_past()
         if opened.said:
             self.say(opened.said)
+
+    async def _prepare(self, preparation: Preparation) -> None:
+        """Say how far the past is judged, then show it; an error ends the screen."""
+        while not await preparation.ended(LOOK_S):
+            self.change(message=preparation.words())
+        try:
+            self.playback.end_preparation()
+        except Exception as error:  # noqa: BLE001 - told by the command, once the terminal is in order
+            self._fail(error)
+            return
+        self._take()
+        self.change(message=None)
+        self.paint()
+
+    def _fail(self, error: Exception) -> None:
+        """End the screen with an error, which the command tells."""
+        self.crash = error
+        self.exit(1, return_code=1)
 
     def play_past(self) -> None:
         """Play the recording, or the run's own past, in the loop."""
@@ -224,7 +244,7 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
             self._show_new()
 
     def _show_new(self) -> None:
-        """Paint what was delivered, unless it can wait."""
+        """Paint the delivered frame, unless it can wait."""
         try:
             with self.show_errors():
                 is_new = self._take() or self.playback.shows_past
@@ -266,7 +286,7 @@ class GputopApp(ScreenKeys, ProcessKeys, TimeKeys, CommonKeys[View]):
 
     def _watch(self) -> None:
         """Poll in case a wake-up was lost, and show the screen's age."""
-        if self.playback.source is None:
+        if self.playback.source is None or self.playback.preparation is not None:
             return
         late = self._clock() - self._heard
         if late <= LATE_INTERVALS * self.playback.interval_s:

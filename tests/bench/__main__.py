@@ -1,7 +1,7 @@
 """``python -m tests.bench``: gputop and nvitop, measured on the same stand-in GPUs and the same processes.
 
-Both are installed into throw-away environments and compared under every load, 8x8, 1x2 and 16x32 (GPUs x processes of
-each), at 0 and 1 ms a call: one table for each, median (lowest–highest). Needs pyte and a C compiler.
+Both are installed into throw-away environments and compared under every load, 1x1, 8x8, 8x64 and 16x32 (GPUs x
+processes of each), at 0 and 1 ms a call: one table for each, median (lowest–highest). Needs pyte and a C compiler.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> int:
     )
     add(
         "--load",
-        default="8x8,1x2,16x32",
+        default="1x1,8x8,8x64,16x32",
         type=sizes,
         metavar="GxP[,…]",
         help="GPUs x processes of each GPU",

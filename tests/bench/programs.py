@@ -34,6 +34,11 @@ class Program:
     """Seconds after the start in which it measures more often than it does at rest."""
     source: Path | None = None
     """The source tree that it runs from; None when it is installed."""
+    has_demo: bool = False
+    """Whether ``demo`` shows a simulated node."""
+
+    def demo(self) -> list[str]:
+        return [*self.executable, "demo"]
 
     def watch(self, interval_s: float) -> list[str]:
         return [*self.executable, "--interval", f"{interval_s:g}"]
@@ -53,13 +58,15 @@ def gputop(python: str | None, directory: Path) -> Program:
     """
     once = ("once", "--json")
     if python is not None:
-        return Program("gputop", (python, "-m", "gputop"), once, True, SETTLES_S, CHECKOUT)
+        command = (python, "-m", "gputop")
+        return Program("gputop", command, once, True, SETTLES_S, CHECKOUT, has_demo=True)
     return Program(
         "gputop",
         (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),),
         once,
         True,
         SETTLES_S,
+        has_demo=True,
     )
 
 

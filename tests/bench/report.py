@@ -14,6 +14,7 @@ ONE_GPU_AT_REST = "cpu_rest_one_pct"
 """CPU at rest where there is one GPU with one process: what a tick costs before there is anything to read."""
 ROWS = (
     ("first_frame_ms", "first complete frame, ms", 0),
+    ("demo_ms", "first picture of the demo, ms", 0),
     ("cpu_rest_pct", "CPU at rest, % of a core", 2),
     ("cpu_key_pct", "CPU with a key held at 30/s, %", 2),
     ("key_answer_ms", "answer to a key, ms", 1),

@@ -379,6 +379,12 @@ class SimulatedSource:
             [(self._started - self.interval_s * i, self.interval_s) for i in range(count, -1, -1)]
         )
 
+    def sketch(self, seconds: float, columns: int) -> Iterator[Snapshot]:
+        """Yield few snapshots up to the start, as a first picture's charts need them."""
+        every = max(self.interval_s, seconds / columns)
+        count = floor(seconds / every)
+        return self._made([(self._started - every * i, every) for i in range(count, -1, -1)])
+
     def past_chunks(
         self, seconds: float, frames: int
     ) -> Iterator[tuple[float, float, Callable[[], Iterator[Snapshot]]]]:
@@ -390,6 +396,10 @@ class SimulatedSource:
         for begin in range(0, len(steps), frames):
             part = steps[begin : begin + frames]
             yield part[0][0], part[-1][0], partial(self._made, part)
+
+    def past_count(self, seconds: float) -> int:
+        """Return how many snapshots ``past`` yields."""
+        return len(self._past_steps(seconds))
 
     def _made(self, steps: list[tuple[float, float]]) -> Iterator[Snapshot]:
         return (self._snapshot(t, every) for t, every in steps)

@@ -57,6 +57,9 @@ class TimeKeys(MainScreen):
 
     def press_pause(self) -> None:
         """Pause or resume a live run; play or pause a recording."""
+        if self.playback.preparation is not None:
+            self.say("the past is judged first: a moment")
+            return
         if self.playback.player is None:
             if self.playback.pause():
                 self.play_past()
