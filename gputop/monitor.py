@@ -7,7 +7,7 @@ clock, a file or a device.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cached_property
 from operator import attrgetter
@@ -19,8 +19,6 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.phase_growth import grown
-from gputop.diagnosis.rules import RULES
-from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict.shown import Shown, settled
 from gputop.diagnosis.verdict.summary import WorstGpuSelector
@@ -127,15 +125,9 @@ A monitor that goes on from it says what the one that it was taken from would ha
 """
 
 
-def _rule(place: int) -> Rule:
-    return RULES[place]
-
-
-_PACKED_AS: dict[type, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
-    Rule: lambda rule: (_rule, (RULES.index(rule),)),
-    MappingProxyType: lambda view: (dict, (dict(view),)),
-}
-"""What a pickle cannot hold as it is: a rule is made of functions."""
+def _packed_view(view: Mapping[str, Any]) -> tuple[type, tuple[dict[str, Any]]]:
+    """Tell a pickle to hold a read-only view of a mapping as a mapping."""
+    return dict, (dict(view),)
 
 
 class Monitor:
@@ -182,7 +174,7 @@ class Monitor:
         deflater, parts = zlib.compressobj(1), list[bytes]()
         to_parts = SimpleNamespace(write=lambda data: parts.append(deflater.compress(data)))
         packer = pickle.Pickler(to_parts, pickle.HIGHEST_PROTOCOL)
-        packer.dispatch_table = _PACKED_AS
+        packer.dispatch_table = {MappingProxyType: _packed_view}
         packer.dump((self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t))
         return b"".join((*parts, deflater.flush()))
 

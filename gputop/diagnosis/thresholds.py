@@ -42,6 +42,11 @@ FLAG_C_RATIO: Final = Threshold(0.10, leave=0.12)
 """C, hollow, only where A and B are not: util at least this, and 0 < r below that. A loop of tiny kernels on a T4 has
 0.010, the lowest load that does work 0.341."""
 
+# --- idle GPUs ----------------------------------------------------------------------------------------------------
+
+HELD_BYTES: Final = 2.0**30
+"""Device memory that makes a process an owner of the GPU: 1 GiB [judged]."""
+
 # --- the cause of a flag ----------------------------------------------------------------------------------------------
 
 COMM_TENSOR: Final = Threshold(10.0, leave=12.0)
@@ -144,7 +149,7 @@ are shorter than a sample [judged]."""
 
 # --- what stands still ----------------------------------------------------------------------------------------------
 
-IDLE: Final = Threshold(20.0, leave=16.0)
+IDLE_PCT: Final = Threshold(20.0, leave=16.0)
 DEMAND_IDLE_LEAVE: Final = 4.0
 DEMAND_SLOW_LEAVE: Final = 12.0
 """Percent of idle time from which on a GPU waits for something (TensorFlow's input-pipeline analyzer). Where requests

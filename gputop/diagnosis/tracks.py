@@ -311,7 +311,7 @@ class GpuTrack:
         self._compared_at = t
         seconds = [*[old for old in window.seconds if old.t > t - WINDOW_S + EPSILON_S], second]
         util = mean([old.gpu.util_pct for old in seconds], len(seconds) / 2.0)
-        if util is None or 100.0 - util < thresholds.IDLE:
+        if util is None or 100.0 - util < thresholds.IDLE_PCT:
             return False
         n = sum([old.t <= t - CHANGE_S + EPSILON_S for old in seconds])
         if n == 0:  # samples so far apart that none is left to compare with
@@ -425,7 +425,7 @@ class GpuTrack:
             util_pct=util,
             idle=round(100.0 - util, 6),
             is_steady=not quiet
-            and (tick.server is None or util > 100.0 - thresholds.IDLE)
+            and (tick.server is None or util > 100.0 - thresholds.IDLE_PCT)
             and is_steady(window.seconds),
             util_known=means.util_pct is not None,
             mean=means,
@@ -479,7 +479,7 @@ class GpuTrack:
                 / len(seconds)
             )
         pauses = window.runs.ended if run is None else (*window.runs.ended, run)
-        is_idle = 100.0 - util >= thresholds.IDLE
+        is_idle = 100.0 - util >= thresholds.IDLE_PCT
         found, address, attribution = None, "", IdleAttribution()
         if is_idle:
             found, address = feeders(seconds, window.leading), main_address(seconds)

@@ -17,7 +17,74 @@ State = Literal["working", "busy_not_working", "starved", "idle_allocated", "idl
 Role = Literal["work", "waiting", "not_working", "information", "unknown"]
 """What a verdict means, and so its colour: the same on the screen, in lanes, on pages and in the fleet."""
 
-Change = tuple[float, str, Flag | None]
+VerdictId = Literal[
+    "collecting",
+    "startup",
+    "idle_holding_memory",
+    "idle",
+    "take_turns",
+    "kv_cache_full",
+    "low_demand",
+    "checkpoint_pause",
+    "worker_restart",
+    "pcie_transfer",
+    "dataloader_io",
+    "dataloader_cpu",
+    "main_process",
+    "starved_unattributed",
+    "hang",
+    "memory_bandwidth",
+    "communication",
+    "small_kernels",
+    "low_sm",
+    "stalled",
+    "low_clock",
+    "no_tensor_cores",
+    "half_working",
+    "healthy",
+    "working",
+    "no_bottleneck_seen",
+]
+"""Ids of the verdicts. What is remembered of a verdict is its id: ``rules.RULE_OF`` has the rest."""
+BadgeId = Literal[
+    "lost",
+    "ecc",
+    "thermal",
+    "power_brake",
+    "low_clock",
+    "memory_hot",
+    "xid",
+    "counter_fault",
+    "memory_leak",
+    "memory_full",
+    "straggler",
+    "step_growth",
+    "pcie_degraded",
+    "fabric_errors",
+    "core_shortage",
+    "cpu_limit",
+    "swap",
+    "power_capped",
+    "stop_start",
+    "shared_gpu",
+    "recovery",
+    "corrected_ecc",
+    "remapped_rows",
+    "nvlink_down",
+    "unowned_memory",
+]
+DEVICE_BADGES: tuple[BadgeId, ...] = (
+    "recovery",
+    "ecc",
+    "unowned_memory",
+    "nvlink_down",
+    "corrected_ecc",
+    "remapped_rows",
+    "fabric_errors",
+)
+"""Badges for a broken device, or its link to others; the first one first."""
+
+Change = tuple[float, VerdictId, Flag | None]
 """Unix time at which a verdict was first shown, the verdict, and its flag."""
 
 STATES: tuple[State, ...] = (
@@ -39,6 +106,10 @@ STATE_WORDS: Mapping[State, str] = MappingProxyType({
     "unmeasured": "not judged",
 })  # fmt: skip
 NOT_WORK: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
+HALF_WORKING = "half working"
+LOW_CLOCK = "low clock"
+HARDWARE_ERROR = "hardware error"
+"""Titles that single samples and counts share with verdicts and badges."""
 NOT_WORKING = STATE_WORDS["busy_not_working"]
 NO_HOST = "no host signals"
 """That nothing is known of what the host did."""
@@ -65,7 +136,7 @@ class Badge(Struct, frozen=True):
     ``since`` is the Unix time at which the badge was first shown, ``lasted_s`` the measured seconds since then.
     """
 
-    id: str
+    id: BadgeId
     level: Level
     title: str
     evidence: str
@@ -142,7 +213,7 @@ class GpuDiagnosis(Struct, frozen=True):
 
     index: int
     uuid: str
-    verdict: str
+    verdict: VerdictId
     level: Level
     title: str
     short: str
@@ -161,7 +232,7 @@ class GpuDiagnosis(Struct, frozen=True):
     state: State = "unmeasured"
     since: float | None = None
     seconds: Mapping[State, float] | None = None
-    causes: Mapping[str, float] | None = None
+    causes: Mapping[VerdictId, float] | None = None
     timeline: Sequence[Change] = ()
     figure: tuple[str, float | None] | None = None
     cause: Cause | None = None
@@ -186,7 +257,7 @@ class GpuDiagnosis(Struct, frozen=True):
     """Seconds since ``began``."""
     charged_s: float = 0.0
     """Seconds of that time that were wasted."""
-    lost: Mapping[str, float] | None = None
+    lost: Mapping[VerdictId, float] | None = None
     """Wasted seconds since the monitor began, by verdict.
 
     Shares of each second; see ``lost_time.lost_share``.

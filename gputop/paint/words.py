@@ -14,6 +14,7 @@ from gputop.diagnosis.rules.heat_badges import POWER_BRAKE, THERMAL
 from gputop.diagnosis.rules.xid_badges import ECC
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.types import (
+    HALF_WORKING,
     HOLDING_MEMORY,
     NOT_WORKING_ALARM,
     STATE_WORDS,
@@ -22,7 +23,6 @@ from gputop.diagnosis.types import (
 )
 from gputop.diagnosis.verdict.summary import (
     GROUPS,
-    HALF,
     LOST_TITLE,
     WORKING_POORLY,
     GpuSummary,
@@ -176,7 +176,7 @@ def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dic
 
 
 SHORT_COUNTS = {
-    STATE_WORDS["working"]: "work", HALF: "half", WORKING_POORLY: "poor", NOT_WORKING_ALARM: "BUSY",
+    STATE_WORDS["working"]: "work", HALF_WORKING: "half", WORKING_POORLY: "poor", NOT_WORKING_ALARM: "BUSY",
     HOLDING_MEMORY: "hold", STATE_WORDS["unmeasured"]: "n/j", ECC.title: "error", THERMAL.title: "hot",
     POWER_BRAKE.title: "brake", MEMORY_LEAK.title: "leak",
 }  # fmt: skip

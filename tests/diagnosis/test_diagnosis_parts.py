@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +11,19 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.host.idle_runs import SteadyStateTracker
 from gputop.diagnosis.host.workers import feeders
-from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
+from gputop.diagnosis.rules import (
+    BUSY,
+    END,
+    GATES,
+    IDLE_FAMILY,
+    RULE_OF,
+    RULES,
+    STARVED,
+    UNATTRIBUTED,
+)
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.track_state import WindowState
+from gputop.diagnosis.types import BadgeId, VerdictId
 from gputop.diagnosis.verdict.votes import Debouncer
 from gputop.diagnosis.window.conditions import Conditions, update_conditions
 from gputop.diagnosis.window.host_activity import FeederRow
@@ -136,3 +148,15 @@ def test_one_look_that_misses_a_wait_does_not_end_it_and_a_longer_break_does(
     ):
         standing.observe(t, state, None)
     assert standing.state is not None and standing.state.for_s == lasts_s
+
+
+def test_rules_that_give_the_same_verdict_say_the_same_of_it() -> None:
+    """What is remembered of a verdict is its id alone."""
+    for rule in RULES:
+        same = RULE_OF[rule.id]
+        words = (rule.title, rule.short, rule.remedy, rule.remedy_short, rule.state, rule.role)
+        assert words == (
+            same.title, same.short, same.remedy, same.remedy_short, same.state, same.role,
+        )  # fmt: skip
+    assert set(RULE_OF) == set(get_args(VerdictId)), "every id is given, and no other one"
+    assert {badge.id for badge in BADGES} | {"lost"} == set(get_args(BadgeId))

@@ -5,6 +5,9 @@ To add one, define it in its family's file and list it here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from gputop.diagnosis.rules.bandwidth import COMMUNICATION, MEMORY_BANDWIDTH
 from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, DATALOADER_DISK, DATALOADER_NETWORK
@@ -20,6 +23,7 @@ from gputop.diagnosis.rules.stuck import HANG, STALLED
 from gputop.diagnosis.rules.turns import TAKE_FAST_TURNS, TAKE_TURNS
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.rules.working import HEALTHY, NO_BOTTLENECK_SEEN, WORKING
+from gputop.diagnosis.types import VerdictId
 
 GATES: tuple[Rule, ...] = (COLLECTING, STARTUP)
 IDLE_FAMILY: tuple[Rule, ...] = (IDLE_HOLDING_MEMORY, IDLE)
@@ -56,3 +60,5 @@ cannot exceed util."""
 WORKS: tuple[Rule, ...] = BUSY + END
 RULES: tuple[Rule, ...] = GATES + CAUSES + UNATTRIBUTED + WORKS
 """All that can hold."""
+RULE_OF: Mapping[VerdictId, Rule] = MappingProxyType({rule.id: rule for rule in RULES})
+"""The words of each verdict: rules that give the same one differ in what they ask alone."""

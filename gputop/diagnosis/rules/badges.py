@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
-from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.device_badges import (
     COUNTER_FAULT,
     FULL_MEMORY,
@@ -26,10 +25,10 @@ from gputop.diagnosis.rules.heat_badges import (
     THERMAL,
 )
 from gputop.diagnosis.rules.job_badges import SHARED_GPU, STEP_GROWTH, STOP_START, STRAGGLER
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.rules.xid_badges import ECC, XID
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Badge
+from gputop.diagnosis.thresholds import IDLE_PCT
+from gputop.diagnosis.types import Badge, VerdictId
 from gputop.diagnosis.window.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.window.sample_facts import (
     SWAP_BYTES,
@@ -42,7 +41,7 @@ from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.quantity import pct, share
 
 
-def _fabric_errors(s: Signals, verdict: str) -> Told:
+def _fabric_errors(s: Signals, verdict: VerdictId) -> Told:
     fabric = s.fabric
     # The fabric belongs to the machine: only a job that talks over it suffers from it.
     if fabric is None or not s.tick.nccl:
@@ -70,12 +69,12 @@ FABRIC_ERRORS = BadgeRule(
 PSI_CPU, HOST_CPU = 20.0, 90.0
 
 
-def _core_shortage(s: Signals, verdict: str) -> Told:
+def _core_shortage(s: Signals, verdict: VerdictId) -> Told:
     # How much of the loaders' runnable time was spent queued for a core.
     queued, psi = ratio(s.host.mean.queued, s.host.mean.workers) or 0.0, s.machine.psi_cpu_pct
     # Tasks that the cgroup's limit holds back count as pressure: the limit is the shortage, and has its own badge.
     if (
-        verdict != DATALOADER_CPU.id
+        verdict != "dataloader_cpu"
         or queued < QUEUED
         or (s.host.mean.throttled or 0.0) >= THROTTLED
     ):
@@ -98,7 +97,7 @@ CORE_SHORTAGE = BadgeRule(
 )  # fmt: skip
 
 
-def _cpu_limit(s: Signals, verdict: str) -> Told:
+def _cpu_limit(s: Signals, verdict: VerdictId) -> Told:
     if (s.host.mean.throttled or 0.0) < THROTTLED:
         return None
     line = f"the cgroup's CPU limit cut {share(s.host.mean.throttled)} of the periods short"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Confidence, Role, State
+from gputop.diagnosis.types import Confidence, Role, State, VerdictId
 from gputop.model.feeders import Cause
 
 
@@ -49,7 +49,7 @@ class Rule(Struct, frozen=True):
     the rule was tried; empty where that is said for its whole family.
     """
 
-    id: str
+    id: VerdictId
     title: str
     condition: str
     state: State

@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.host.idle_attribution import MOSTLY, NO_LONGER
+from gputop.diagnosis.host.why_idle import restarts
 from gputop.diagnosis.host.workers import BY_NAME, LEAST_TOLD
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
@@ -27,15 +28,14 @@ from gputop.diagnosis.rules.feeding_rules import (
     main_leads,
     own_wait,
     proof,
-    restarts,
     take_turns,
     waits_for_batch,
     workers_words,
     works,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import TRAINS_S, Signals
+from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.types import Confidence
 from gputop.diagnosis.window.sample_facts import swapping
 from gputop.model.feeders import Cause, Feeders

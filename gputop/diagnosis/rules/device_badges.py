@@ -13,7 +13,7 @@ from gputop.diagnosis.memory_trend import (
 )
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Badge
+from gputop.diagnosis.types import Badge, BadgeId, VerdictId
 from gputop.diagnosis.window.sample_facts import (
     MEMORY_FULL,
     memory_of,
@@ -24,7 +24,7 @@ from gputop.model.durations import duration
 from gputop.model.quantity import memory, pct, share
 
 
-def _pcie_degraded(s: Signals, verdict: str) -> Told:
+def _pcie_degraded(s: Signals, verdict: VerdictId) -> Told:
     if s.degraded_s < thresholds.DEGRADED_S:
         return None
     line = f"PCIe link {s.degraded} for {duration(s.degraded_s)} while busy"
@@ -47,7 +47,7 @@ PCIE_DEGRADED = BadgeRule(
 LEAK_ALARM_S = 3600.0
 
 
-def _memory_leak(s: Signals, verdict: str) -> Told:
+def _memory_leak(s: Signals, verdict: VerdictId) -> Told:
     leak = s.leak
     if leak is None:
         return None
@@ -68,7 +68,7 @@ MEMORY_LEAK = BadgeRule(
 )  # fmt: skip
 
 
-def _memory_full(s: Signals, verdict: str) -> Told:
+def _memory_full(s: Signals, verdict: VerdictId) -> Told:
     filled = ratio(*memory_of(s.gpu, s.machine))
     if filled is None or filled < MEMORY_FULL:
         return None
@@ -86,7 +86,7 @@ FULL_MEMORY = BadgeRule(
 )  # fmt: skip
 
 
-LOST = "lost"
+LOST: BadgeId = "lost"
 LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
 
 
@@ -113,7 +113,7 @@ def lost_badge(reason: str, *, all_at_once: bool = False) -> Badge:
     )
 
 
-def _counter_fault(s: Signals, verdict: str) -> Told:
+def _counter_fault(s: Signals, verdict: VerdictId) -> Told:
     if not is_broken(s.gpu):
         return None
     return (

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from gputop.diagnosis.host.idle_attribution import MOSTLY
+from gputop.diagnosis.host.why_idle import MOST_NAMED
 from gputop.diagnosis.host.workers import BY_NAME, LEAST_TOLD
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import HostSide, Signals
-from gputop.diagnosis.window.window import WINDOW_S
-from gputop.model.feeders import OTHER_RANKS, Cause, Feeders, FeederShares, Outsider
+from gputop.diagnosis.thresholds import IDLE_PCT
+from gputop.model.feeders import Cause, Feeders, FeederShares, Outsider
 from gputop.model.quantity import count, share
 
 FOR_BATCH = 0.6
@@ -49,8 +48,6 @@ well [judged]."""
 OUTSIDERS_OF_CORES = 0.25
 LEAST_TAKEN = 0.5
 """A program that takes a quarter of the cores or more is named, and another GPU's job from half a core on [judged]."""
-RESTARTING = 0.5
-"""Share of the idle time that lies in pauses beside the birth of all loaders from which on it is theirs."""
 
 
 def main_runs(s: Signals) -> bool:
@@ -185,12 +182,6 @@ def is_fed(s: Signals) -> bool:
     )
 
 
-def restarts(s: Signals) -> bool:
-    """True if most of the idle time lies beside worker restarts."""
-    restart_s = s.host.restarts.full_restart_s
-    return restart_s > 0.0 and restart_s >= RESTARTING * s.idle / 100.0 * min(WINDOW_S, s.covered_s)
-
-
 COMPILES = 0.5
 """Share of the idle time in which compilers run from which on it is theirs [judged]."""
 
@@ -205,14 +196,6 @@ def front_computes(s: Signals) -> bool:
     """Whether the process that takes an inference server's requests must have worked in most of the idle time."""
     f = s.host.feeders
     return f is not None and f.feeder_kind == "front" and "useful" in s.host.named
-
-
-def waits_for_ranks(s: Signals) -> str:
-    """Return the ranks that a rank's main thread waits for.
-
-    Empty if no such wait was seen.
-    """
-    return next((end.detail for end in s.tick.ends if end.detail.startswith(OTHER_RANKS)), "")
 
 
 def works(s: Signals) -> bool:
@@ -276,26 +259,6 @@ def main_cause(s: Signals, f: Feeders) -> Cause:
     if leading != "cpu":
         return leading
     return "queued" if f.busiest.queued > f.busiest.run else "cpu"
-
-
-HALTED_WORDS = {"stopped": "stopped by a signal (SIGSTOP)", "traced": "held by a debugger"}
-MOST_NAMED = 4
-"""Processes whose pids are given."""
-
-
-def pids_words(pids: Sequence[int]) -> str:
-    """``pid 4711``, ``pids 4711, 4712``; of many the first."""
-    more = ", …" if len(pids) > MOST_NAMED else ""
-    return f"pid{'s' * (len(pids) > 1)} {', '.join(map(str, pids[:MOST_NAMED]))}{more}"
-
-
-def halted_words(s: Signals) -> str:
-    """``1 of 2 stopped by a signal (SIGSTOP), pid 4711``."""
-    halted, state = s.tick.halted, s.host.worker_state
-    words = HALTED_WORDS.get("" if state is None else state.state, HALTED_WORDS["stopped"])
-    if not halted:
-        return words
-    return f"{len(halted)} of {len(s.tick.loaders)} {words}, {pids_words([p.pid for p in halted])}"
 
 
 def kind_of(f: Feeders) -> str:

@@ -6,7 +6,7 @@ from gputop.diagnosis.host.idle_runs import BEGUN_OF_S, BEGUN_S, WORKED_OF_S, WO
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
 from gputop.diagnosis.signals import LEAST_SAMPLES, SURE_S, TRAINS_S, Signals
-from gputop.diagnosis.thresholds import IDLE
+from gputop.diagnosis.thresholds import HELD_BYTES, IDLE_PCT
 from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.durations import duration
 from gputop.model.quantity import pct
@@ -16,7 +16,7 @@ def _too_few(s: Signals) -> bool:
     if s.samples < s.min_samples or (s.is_early and not s.is_steady):
         return True
     # The account of a GPU that idles may need longer than its means.
-    idles = s.host.is_measured and s.util_known and s.idle >= IDLE and not s.quiet
+    idles = s.host.is_measured and s.util_known and s.idle >= IDLE_PCT and not s.quiet
     return idles and not s.host.accounted and s.covered_s < WINDOW_S
 
 
@@ -76,8 +76,6 @@ def is_cpu_phase(s: Signals) -> bool:
     )
 
 
-HELD_BYTES = 2.0**30
-"""Device memory that makes a process an owner of the GPU: 1 GiB [judged]."""
 BUSY_MAIN = 0.5
 BUSY_CORES = 0.5
 

@@ -13,6 +13,7 @@ from gputop.diagnosis.rules.low_sm import (
 )
 from gputop.diagnosis.rules.remedy_conditions import spares
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.types import HALF_WORKING as HALF_WORKING_TITLE
 from gputop.model.durations import duration
 from gputop.model.quantity import clamp_pct, pct, share
 
@@ -132,7 +133,7 @@ FEWER_WAITS = f"{HIDE_COMMUNICATION}; with a pipeline: more micro-batches, stage
 
 HALF_WORKING = Rule(
     id="half_working",
-    title="half working",
+    title=HALF_WORKING_TITLE,
     condition=f"util ≥ {thresholds.HALF_UTIL:.0f} % (leaves at {thresholds.HALF_UTIL.leave:.0f} %); SM / util < "
     f"{thresholds.HALF_RATIO:g} "
     f"(leaves at {thresholds.HALF_RATIO.leave:g}); DRAM / util < {thresholds.MUCH_DRAM_RATIO:g}",

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gputop.diagnosis.rules.badge_rule import BadgeRule
-from gputop.diagnosis.rules.xid_badges import ECC, XID, hardware_badge, xid_badge
+from gputop.diagnosis.rules.xid_badges import XID, hardware_badge, xid_badge
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Badge, Level
+from gputop.diagnosis.types import DEVICE_BADGES, Badge, Level
 from gputop.diagnosis.window.device_signs import (
     ECC_FOR_S,
     ECC_RATE,
@@ -23,7 +23,6 @@ from gputop.diagnosis.window.hardware_health import Health
 from gputop.model.quantity import count, memory
 from gputop.model.xid_catalogue import RECOVERY_ACTIONS, recovery_words
 
-RECOVERY_ID = "recovery"
 _RECOVERY_REMEDIES = {
     1: "end its jobs, then reset it: nvidia-smi --gpu-reset -i {gpu}",
     2: "drain the node and reboot it",
@@ -42,7 +41,7 @@ def _tell_recovery(signs: DeviceSigns, index: int) -> Badge | None:
         return None
     template = _RECOVERY_REMEDIES.get(action, "see what nvidia-smi -q says under Recovery Action")
     line = f"the driver asks: {recovery_words(action)} (recovery action {action})"
-    return Badge(RECOVERY_ID, "red", "recovery needed", line, template.format(gpu=index))
+    return Badge("recovery", "red", "recovery needed", line, template.format(gpu=index))
 
 
 def _tell_corrected(signs: DeviceSigns, _index: int) -> Badge | None:
@@ -97,7 +96,7 @@ def _by_signals(tell: Tell) -> Callable[[Signals, str], Badge | None]:
 
 
 RECOVERY = BadgeRule(
-    RECOVERY_ID, "recovery needed", "red",
+    "recovery", "recovery needed", "red",
     "the driver's recovery action is not none (as after Xid 154)",
     _by_signals(_tell_recovery), "what the driver asks for: reset the GPU, drain it first, or reboot the node",
     alarm=True,
@@ -131,16 +130,6 @@ UNOWNED_MEMORY = BadgeRule(
     _by_signals(_tell_unowned), "the driver did not get it back; reset the GPU", alarm=True,
 )  # fmt: skip
 
-DEVICE_BADGES = (
-    RECOVERY.id,
-    ECC.id,
-    UNOWNED_MEMORY.id,
-    NVLINK_DOWN.id,
-    CORRECTED_ECC.id,
-    REMAPPED_ROWS.id,
-    "fabric_errors",
-)
-"""Ids of the badges for a broken device, or its link to others; the first one first."""
 PRAISE = "healthy: "
 """How the evidence of a GPU begins with which nothing was found wrong."""
 

@@ -6,7 +6,7 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK, low_clock_remedy, low_clock_words
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
-from gputop.diagnosis.types import Badge
+from gputop.diagnosis.types import Badge, VerdictId
 from gputop.diagnosis.window.sample_facts import (
     HBM_MAX_C,
     memory_limit_c,
@@ -27,7 +27,7 @@ def _clock(s: Signals) -> str:
     return "" if s.mean.clock is None else f", clock {share(s.mean.clock)} of its maximum"
 
 
-def _thermal(s: Signals, verdict: str) -> Told:
+def _thermal(s: Signals, verdict: VerdictId) -> Told:
     if has_impossible_power(s.gpu) and (s.gpu.temp_c or COOL_C) < COOL_C:
         return None
     if not _is_slowed(s, s.mean.thermal):
@@ -43,7 +43,7 @@ THERMAL = BadgeRule(
 )  # fmt: skip
 
 
-def _brake(s: Signals, verdict: str) -> Told:
+def _brake(s: Signals, verdict: VerdictId) -> Told:
     return (
         f"power brake in {share(s.mean.brake)} of {WINDOW_S:.0f} s"
         if _is_slowed(s, s.mean.brake)
@@ -61,7 +61,7 @@ CAPPED, CAPPED_UTIL, CAPPED_CLOCK = 0.5, 80.0, 0.75
 """Capped with clocks at 75 % of the maximum or more is how a GPU normally runs at full load."""
 
 
-def _capped(s: Signals, verdict: str) -> Told:
+def _capped(s: Signals, verdict: VerdictId) -> Told:
     if has_impossible_power(s.gpu) or _is_slowed(s, s.mean.thermal):
         # Beside heat it would ask for the opposite of what helps.
         return None
@@ -83,18 +83,18 @@ POWER_CAPPED = BadgeRule(
 )  # fmt: skip
 
 
-def _low_clock(s: Signals, verdict: str) -> Told:
+def _low_clock(s: Signals, verdict: VerdictId) -> Told:
     if not s.conditions.low_clock:
         return None
-    return Badge(LOW_CLOCK.id, "yellow", LOW_CLOCK.title, low_clock_words(s), low_clock_remedy(s))
+    return Badge("low_clock", "yellow", LOW_CLOCK.title, low_clock_words(s), low_clock_remedy(s))
 
 
 LOW_CLOCK_BADGE = BadgeRule(
-    LOW_CLOCK.id, LOW_CLOCK.title, "yellow", LOW_CLOCK.condition, _low_clock, LOW_CLOCK.remedy
+    "low_clock", LOW_CLOCK.title, "yellow", LOW_CLOCK.condition, _low_clock, LOW_CLOCK.remedy
 )
 
 
-def _memory_hot(s: Signals, verdict: str) -> Told:
+def _memory_hot(s: Signals, verdict: VerdictId) -> Told:
     now, most = s.gpu.mem_temp_c, memory_limit_c(s.gpu)
     return (
         None

@@ -2,109 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from msgspec.structs import replace
 
-from gputop.diagnosis.host.idle_runs import SteadyState
+from gputop.diagnosis.host.why_idle import lasting, why_idle
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import (
-    HALTED_WORDS,
-    halted_words,
-    is_fed,
-    restarts,
-    waits_for_ranks,
-)
-from gputop.diagnosis.rules.gates import BUSY_CORES, HELD_BYTES, is_cpu_phase
+from gputop.diagnosis.rules.feeding_rules import is_fed
+from gputop.diagnosis.rules.gates import BUSY_CORES, is_cpu_phase
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import HELD_BYTES, IDLE_PCT
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.diagnosis.window.sample_facts import LOUD_UTIL, why_no_processes
-from gputop.diagnosis.window.window import WINDOW_S
-from gputop.model.durations import duration
-from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import memory
 
-lasting = partial(duration, whole=True)
-"""Times of minutes and hours, which seldom change."""
 HOLDING = STATE_WORDS["idle_allocated"]
 HOLDING_S = 300.0
 """Idle this long with memory held is worth reporting [judged]."""
 STOPPED_S = 15.0
 """A GPU that has just stopped is idle, not starved, unless a rule can say what it waits for [judged]."""
-
-
-STANDS_S = 5.0
-"""What a thread has been in for less is not said [judged]."""
-RENDEZVOUS_PORTS = (":29500", ":29400")
-"""Where torch.distributed's store and torchrun's rendezvous listen unless they are told otherwise (their
-documentation)."""
-_MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
-    "disk": ("waits for the disk", "disk"),
-    "network": ("waits on a socket", "network"),
-    "lock": ("waits for a lock", None),
-    "sleep": ("sleeps by a timer", "sleep"),
-    "poll": ("polls", None),
-    "pipe": ("waits for data of a pipe", None),
-    "write": ("waits for the reader of a full pipe", "pipe"),
-}
-
-
-def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
-    """State of the main thread or workers since the GPU idles, and cause."""
-    main, feeders = s.host.main_state, s.host.worker_state
-    if main is not None and main.state in HALTED_WORDS:
-        return f"the main thread is {HALTED_WORDS[main.state]} for {lasting(main.for_s)}", "stopped"
-    if feeders is not None and feeders.state in HALTED_WORDS:
-        return f"workers: {halted_words(s)} for {lasting(feeders.for_s)}", "stopped"
-    if feeders is not None and feeders.state == "lock":
-        if main is not None and main.state == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
-            # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.
-            return (
-                f"the main thread waits for data of its workers, and they for a lock, for {lasting(feeders.for_s)}",
-                "lock",
-            )
-    elif feeders is not None and feeders.for_s >= STANDS_S:
-        if feeders.mount is not None:
-            return f"the workers wait on {feeders.mount} for {lasting(feeders.for_s)}", "mount"
-        return f"the workers are in {feeders.state} wait for {lasting(feeders.for_s)}", _MAIN_WORDS[
-            feeders.state
-        ][1]
-    return (None, None) if main is None or main.for_s < STANDS_S else _why_main(s, main)
-
-
-def _why_main(s: Signals, main: SteadyState) -> tuple[str, Cause | None]:
-    """Wait of the main thread in words, and its cause."""
-    if restarts(s):
-        count = s.host.restarts.count
-        return (
-            f"the main thread waits for workers that start anew, {count} in {WINDOW_S:.0f} s",
-            "startup",
-        )
-    if main.mount is not None:
-        return (
-            f"the main thread waits on the file system {main.mount} for {lasting(main.for_s)}",
-            "mount",
-        )
-    ranks = waits_for_ranks(s)
-    if ranks and main.state in ("lock", "sleep"):
-        return f"the main thread waits for {ranks} for {lasting(main.for_s)}", "ranks"
-    since = f"for {lasting(main.for_s)}" if s.has_worked else "since the start"
-    if main.state in ("network", "poll") and s.tick.server is None:
-        if s.tick.is_notebook:
-            return f"the notebook's kernel waits for its next cell {since}", None
-        address = next(
-            (end.detail for end in s.tick.ends if end.via == "network" and end.detail), ""
-        )
-        if s.tick.nccl or address.endswith(RENDEZVOUS_PORTS) or WHERE_RANKS_MEET in address:
-            where = f", at {address}" if address else ""
-            return f"the main thread waits {since} for other ranks of its job{where}", "ranks"
-        if address:
-            return f"the main thread waits for {address} {since}", "network"
-    words, cause = _MAIN_WORDS[main.state]
-    return f"the main thread {words} for {lasting(main.for_s)}", cause
 
 
 LEAST_HOLE_S = 30.0

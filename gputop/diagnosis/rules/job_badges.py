@@ -10,7 +10,7 @@ from gputop.diagnosis.jobs.stragglers import ALL_UTIL, FOR_S, LEAST_GPUS, LEAST_
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO
-from gputop.diagnosis.types import Badge
+from gputop.diagnosis.types import Badge, VerdictId
 from gputop.model.durations import step_time
 from gputop.model.quantity import pct
 from gputop.model.step_pace import SOURCE_WORDS
@@ -29,7 +29,7 @@ STOP_START = BadgeRule(
 )  # fmt: skip
 
 
-def _step_growth(s: Signals, verdict: str) -> Told:
+def _step_growth(s: Signals, verdict: VerdictId) -> Told:
     period = s.period
     if period is None or period.grown_t is None:
         return None
@@ -49,7 +49,7 @@ STEP_GROWTH = BadgeRule(
 )  # fmt: skip
 
 
-def _straggler(s: Signals, verdict: str) -> Told:
+def _straggler(s: Signals, verdict: VerdictId) -> Told:
     peer = s.peer
     if peer is None:
         return None

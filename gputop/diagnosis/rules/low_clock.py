@@ -7,6 +7,7 @@ from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import activity_words, power_part
 from gputop.diagnosis.rules.working import SLOW_PSTATE
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.types import LOW_CLOCK as LOW_CLOCK_TITLE
 from gputop.diagnosis.types import Confidence
 from gputop.diagnosis.window.sanity import has_impossible_power
 from gputop.model.derived import (
@@ -58,14 +59,14 @@ def _tell_low_clock(s: Signals) -> RuleResult:
         low_clock_remedy(s),
         "nvidia-smi -rgc, cold boot",
         sure,
-        title=f"low clock: {share(s.mean.clock)} of its maximum",
-        plain_title="low clock",
+        title=f"{LOW_CLOCK_TITLE}: {share(s.mean.clock)} of its maximum",
+        plain_title=LOW_CLOCK_TITLE,
     )
 
 
 LOW_CLOCK = Rule(
     id="low_clock",
-    title="low clock",
+    title=LOW_CLOCK_TITLE,
     condition=f"util ≥ {thresholds.LOW_CLOCK_UTIL:.0f} %; SM clock < {100 * thresholds.LOW_CLOCK:.0f} % of its "
     f"maximum (leaves at "
     f"{100 * thresholds.LOW_CLOCK.leave:.0f} %); power < {100 * thresholds.LOW_CLOCK_POWER:.0f} % of its limit; a "

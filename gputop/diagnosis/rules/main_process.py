@@ -17,8 +17,8 @@ from gputop.diagnosis.rules.feeding_rules import (
     own_wait,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import rate, share
 

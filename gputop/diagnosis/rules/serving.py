@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import (
-    LEAST_RX,
-    front_computes,
-    main_runs,
-    works,
-)
+from gputop.diagnosis.rules.feeding_rules import LEAST_RX, front_computes, main_runs, works
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.thresholds import FULL_CACHE_PCT, IDLE
+from gputop.diagnosis.thresholds import FULL_CACHE_PCT, IDLE_PCT
 from gputop.diagnosis.types import HOLDING_MEMORY
 from gputop.model.server_words import server_forms
 
@@ -34,7 +29,7 @@ KV_CACHE_FULL = Rule(
     id="kv_cache_full",
     title="short of memory: the KV cache is full",
     short="KV cache full",
-    condition=f"idle ≥ {IDLE:.0f} %; the server on this GPU (--server-url) says that its KV cache is ≥ "
+    condition=f"idle ≥ {IDLE_PCT:.0f} %; the server on this GPU (--server-url) says that its KV cache is ≥ "
     f"{FULL_CACHE_PCT:.0f} % full and requests wait",
     state="starved",
     matches=_cache_is_full,
@@ -94,8 +89,9 @@ LOW_DEMAND = Rule(
     id="low_demand",
     title=f"low demand: {HOLDING_MEMORY}",
     short="low demand",
-    condition=f"idle ≥ {IDLE:.0f} %; no loaders; the command is a server (vllm, sglang, tritonserver, …), or the main "
-    f"thread waits for connections in ≥ {100 * WAITS_FOR_REQUESTS:.0f} % of the idle time, or for a parent that does",
+    condition=f"idle ≥ {IDLE_PCT:.0f} %; no loaders; the command is a server (vllm, sglang, tritonserver, …), or the "
+    f"main thread waits for connections in ≥ {100 * WAITS_FOR_REQUESTS:.0f} % of the idle time, or for a parent "
+    "that does",
     state="idle_allocated",
     role="information",
     matches=_low_demand,

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from gputop.diagnosis.host.idle_attribution import MOSTLY
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Attribution
 
 NOT_THIS = 0.35
 """Where a cause can have filled less than this of the idle time, it did not."""
-IDLE_PCT = IDLE
-"""Idle time from which on a GPU counts as starved, and below which the account says nothing (TensorFlow's
-input-pipeline analyzer uses the same line)."""
 
 
 def main_is_unclear(s: Signals) -> bool:

@@ -8,8 +8,8 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import works
 from gputop.diagnosis.rules.remedy_conditions import spares
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.types import Confidence
 from gputop.model.quantity import pct, share, which_gpus
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.host.why_idle import HALTED_WORDS, halted_words, restarts, waits_for_ranks
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     FOR_BATCH,
-    HALTED_WORDS,
     SECOND,
     both_words,
     compiles,
     front_computes,
-    halted_words,
     kind_of,
     loaders_words,
-    restarts,
     waits_for_batch,
-    waits_for_ranks,
     works,
 )
 from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.rules.shown_idle import main_is_unclear
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.thresholds import HALF_RATIO, IDLE
+from gputop.diagnosis.thresholds import HALF_RATIO, IDLE_PCT
 from gputop.diagnosis.window.sample_facts import NOT_MEASURED, why_no_processes
 from gputop.model.durations import duration
 from gputop.model.feeders import Cause
@@ -154,8 +151,8 @@ def _unattributed_cause(s: Signals) -> Cause:
 STARVED_UNATTRIBUTED = Rule(
     id="starved_unattributed",
     title="starved: cause not seen",
-    condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE.leave:.0f} %); none of the above; without a visible process "
-    "and without the host's side idle is a fact, and is counted as idle",
+    condition=f"idle ≥ {IDLE_PCT:.0f} % (leaves at {IDLE_PCT.leave:.0f} %); none of the above; without a visible "
+    "process and without the host's side idle is a fact, and is counted as idle",
     state="starved",
     matches=lambda s: s.conditions.waits,
     tell=_tell_unattributed,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Badge
+from gputop.diagnosis.types import HARDWARE_ERROR, Badge, VerdictId
 from gputop.model.xid_catalogue import (
     CHECK_LINK,
     FOLLOW_RECOVERY,
@@ -72,16 +72,16 @@ def xid_badge(words: Sequence[str], xids: Sequence[int]) -> Badge | None:
     return Badge(XID.id, XID.level, XID.title, "; ".join(words), remedy, sticky=True)
 
 
-def _tell_hardware(s: Signals, verdict: str) -> Told:
+def _tell_hardware(s: Signals, verdict: VerdictId) -> Told:
     return hardware_badge(s.errors, s.hardware_xids)
 
 
-def _tell_xid(s: Signals, verdict: str) -> Told:
+def _tell_xid(s: Signals, verdict: VerdictId) -> Told:
     return xid_badge(s.xids, s.other_xids)
 
 
 ECC = BadgeRule(
-    "ecc", "hardware error", "red",
+    "ecc", HARDWARE_ERROR, "red",
     "a NEW uncorrected ECC error, row remap failed or pending, a page retirement pending, or an Xid of the device, its "
     "driver, its links or its memory for which NVIDIA's catalogue asks to do something; stays until acknowledged",
     _tell_hardware,

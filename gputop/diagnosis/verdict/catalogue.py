@@ -98,8 +98,10 @@ def titles() -> Mapping[str, str]:
 @lru_cache(maxsize=1)
 def verdict_roles() -> Mapping[str, Role]:
     """Usual role of each verdict, by its id."""
-    live = {rule.id: verdict_role(rule.role, rule.state) for _, rules in FAMILIES for rule in rules}
-    return {**live, **{row.id: ROLE_OF_STATE["starved"] for row in OF_TRACES}}
+    live: dict[str, Role] = {
+        rule.id: verdict_role(rule.role, rule.state) for _, rules in FAMILIES for rule in rules
+    }
+    return live | {row.id: ROLE_OF_STATE["starved"] for row in OF_TRACES}
 
 
 @lru_cache(maxsize=1)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from gputop.diagnosis.rules import STARVED
-from gputop.diagnosis.rules.bandwidth import COMMUNICATION, MEMORY_BANDWIDTH
-from gputop.diagnosis.rules.base import Rule
-from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK
-from gputop.diagnosis.types import State
+from gputop.diagnosis.types import State, VerdictId
 from gputop.model.quantity import clamp_pct
 
-UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
+UNDECIDED: frozenset[VerdictId] = frozenset(("collecting", "startup"))
 """What is shown before anything is known: the first verdict need not wait for it."""
 IDLE_STATES: tuple[State, ...] = ("starved", "idle", "idle_allocated")
-STARVED_IDS = frozenset(rule.id for rule in STARVED)
+STARVED_IDS: frozenset[VerdictId] = frozenset(rule.id for rule in STARVED)
 """Verdicts of the starved family, whatever state their time goes to."""
 
 Figure = tuple[str, float | None]
@@ -35,22 +32,22 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
     return (None if s.sm_ratio is None else 100.0 * s.sm_ratio), None
 
 
-def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
+def figure(s: Signals, verdict: VerdictId, state: State) -> Figure | None:
     """Number of a verdict as (word, percent).
 
     Idle, DRAM or NVLink, else the efficiency, at most 100.
     """
-    if s.samples < s.min_samples and rule.id in UNDECIDED:
+    if s.samples < s.min_samples and verdict in UNDECIDED:
         return None
-    if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
+    if verdict == "memory_bandwidth" and s.mean.dram is not None:
         return "DRAM", s.mean.dram
     if (
-        rule.id == COMMUNICATION.id
+        verdict == "communication"
         and s.mean.nvlink is not None
         and s.mean.nvlink >= COMM_NVLINK.leave
     ):
         return "NVLink", 100.0 * s.mean.nvlink
-    if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
+    if s.util_known and (verdict in STARVED_IDS or state in IDLE_STATES):
         return "idle", s.idle
     score, _ = efficiency(s)
     return "efficiency", clamp_pct(score)

@@ -5,14 +5,9 @@ Keys and metrics call it ``lost``: they are public. In words a GPU is lost that 
 
 from __future__ import annotations
 
-from gputop.diagnosis.rules.half_working import HALF_WORKING
-from gputop.diagnosis.rules.low_clock import LOW_CLOCK
-from gputop.diagnosis.rules.stuck import HANG, STALLED
-from gputop.diagnosis.types import (
-    State,
-)
+from gputop.diagnosis.types import State, VerdictId
 
-WASTES_ALL = frozenset((HANG.id, STALLED.id))
+WASTES_ALL: frozenset[VerdictId] = frozenset(("hang", "stalled"))
 """Verdicts under which nothing is computed, whatever the counters show."""
 HELD_IDLE: frozenset[State] = frozenset(("starved", "idle_allocated"))
 """States in which somebody holds the GPU and no kernel runs."""
@@ -20,7 +15,7 @@ HELD_IDLE: frozenset[State] = frozenset(("starved", "idle_allocated"))
 
 def lost_share(
     state: State,
-    verdict: str,
+    verdict: VerdictId,
     util_pct: float | None,
     sm_pct: float | None,
     clock: float | None = None,
@@ -44,9 +39,9 @@ def lost_share(
         return 1.0 if util_pct is None else 1.0 - _share(util_pct)
     if state == "busy_not_working":
         return 1.0 if sm_pct is None else 1.0 - _share(sm_pct)
-    if verdict == LOW_CLOCK.id:
+    if verdict == "low_clock":
         return None if clock is None else 1.0 - min(1.0, clock)
-    if verdict == HALF_WORKING.id:
+    if verdict == "half_working":
         return None if sm_pct is None else 1.0 - _share(sm_pct)
     return 0.0
 

@@ -7,10 +7,10 @@ from gputop.diagnosis.rules.bandwidth import MEMORY_BANDWIDTH
 from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.serving import LOW_DEMAND
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
 from gputop.diagnosis.rules.working import HEALTHY, NO_BOTTLENECK_SEEN, WORKING
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.model.feeders import Cause
 
 SOON: frozenset[Cause] = frozenset(("disk", "network", "fetch", "pipe", "lock", "sleep"))

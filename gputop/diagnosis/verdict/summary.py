@@ -14,26 +14,24 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules.device_badges import LOST
-from gputop.diagnosis.rules.gates import HELD_BYTES
-from gputop.diagnosis.rules.half_working import HALF_WORKING
-from gputop.diagnosis.rules.health_badges import DEVICE_BADGES
-from gputop.diagnosis.rules.job_badges import STRAGGLER
-from gputop.diagnosis.rules.low_clock import LOW_CLOCK
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
-from gputop.diagnosis.rules.xid_badges import ECC
-from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
+from gputop.diagnosis.thresholds import HALF_RATIO, HELD_BYTES, IDLE_PCT, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
+    DEVICE_BADGES,
+    HALF_WORKING,
+    HARDWARE_ERROR,
     HOLDING_MEMORY,
+    LOW_CLOCK,
     NOT_WORKING,
     NOT_WORKING_ALARM,
     STATE_WORDS,
     Badge,
+    BadgeId,
     GpuDiagnosis,
     GpuOwner,
     Level,
     Role,
     State,
+    VerdictId,
     full_title,
 )
 from gputop.diagnosis.verdict.worth import NOTHING, Worth, worth_of
@@ -88,11 +86,10 @@ class GpuSummary(Struct, frozen=True):
 
 
 LOST_TITLE = "LOST"
-HALF = HALF_WORKING.title
 WORKING_POORLY = "working poorly"
 """The word under which GPUs are counted that work, and yet have a warning that is not half of the chip unused."""
 GROUPS = (
-    STATE_WORDS["working"], HALF, WORKING_POORLY, NOT_WORKING_ALARM, STATE_WORDS["starved"], HOLDING_MEMORY,
+    STATE_WORDS["working"], HALF_WORKING, WORKING_POORLY, NOT_WORKING_ALARM, STATE_WORDS["starved"], HOLDING_MEMORY,
     STATE_WORDS["idle"], STATE_WORDS["unmeasured"], LOST_TITLE,
 )  # fmt: skip
 """The groups in the order in which counts stand."""
@@ -111,13 +108,13 @@ LEVEL_OF_ROLE: Mapping[Role, Level] = MappingProxyType({
 """The level of a role: glyph and colour of every output, exit statuses and data."""
 
 
-LEADING = (LOST, *DEVICE_BADGES, STRAGGLER.id)
+LEADING: tuple[BadgeId, ...] = ("lost", *DEVICE_BADGES, "straggler")
 """Badges that come before the verdict, the first one first, unless they only inform."""
 
 
 def is_lost(d: GpuDiagnosis) -> bool:
     """Whether a GPU can no longer be read."""
-    return any(badge.id == LOST for badge in d.badges)
+    return any(badge.id == "lost" for badge in d.badges)
 
 
 def role_of(d: GpuDiagnosis) -> Role:
@@ -139,7 +136,7 @@ def _role_with(leading: Badge | None, role: Role) -> Role:
     """Role of the words that come first: the leading badge's, or the verdict's."""
     if leading is None:
         return role
-    return "waiting" if leading.id == STRAGGLER.id else ROLE_OF_LEVEL[leading.level]
+    return "waiting" if leading.id == "straggler" else ROLE_OF_LEVEL[leading.level]
 
 
 def group_of(d: GpuDiagnosis) -> str:
@@ -156,8 +153,8 @@ def group_of(d: GpuDiagnosis) -> str:
         return broken.title
     if d.state == "idle_allocated":
         return HOLDING_MEMORY
-    if d.verdict == HALF_WORKING.id:
-        return HALF
+    if d.verdict == "half_working":
+        return HALF_WORKING
     if d.state != "working":
         return STATE_WORDS[d.state]
     has_warning = d.level in ("yellow", "red") or _leading(d.badges) is not None
@@ -192,7 +189,7 @@ def head_of(d: GpuDiagnosis) -> HeadWords:
     if leading is None:
         title, _, cause = words.partition(": ")
         return HeadWords(title, cause, words, role)
-    if leading.id == LOST:
+    if leading.id == "lost":
         return HeadWords(LOST_TITLE, "", LOST_TITLE, role)
     if leading.about is not None:
         return HeadWords(leading.title, "", leading.title, role)
@@ -203,7 +200,7 @@ def summarize(d: GpuDiagnosis) -> GpuSummary:
     """Return the summary of a diagnosis."""
     head, leading = head_of(d), _leading(d.badges)
     evidence, remedy, remedy_short, notes = d.evidence, d.remedy, d.remedy_short, d.notes
-    if leading is not None and (leading.about is not None or leading.id == LOST):
+    if leading is not None and (leading.about is not None or leading.id == "lost"):
         # Who waits says for whom, and nothing else: what helps is told there.
         remedy = "" if leading.about is not None else leading.remedy
         evidence, remedy_short, notes = (leading.evidence,), "", ()
@@ -327,7 +324,7 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
     if gpu.lost_reason is not None:
         return LOST_TITLE, "not_working"
     if gpu.remap_failed or gpu.remap_pending or gpu.xid in HARDWARE_XIDS:
-        return ECC.title, "not_working"
+        return HARDWARE_ERROR, "not_working"
     if gpu.asleep:
         return "asleep", "information"
     if flag_now(gpu, processes) is not None:
@@ -347,11 +344,11 @@ def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[
     if has_low_clock(gpu) and not any(
         p.gpu == gpu.static.index and p.type == "G" for p in processes
     ):
-        return LOW_CLOCK.title, "waiting"
+        return LOW_CLOCK, "waiting"
     if sm is None:
         return f"busy, {STATE_WORDS['unmeasured']}: SM activity is not measured", "unknown"
     is_half = sm < HALF_RATIO * util and (gpu.dram_active_pct or 0.0) < MUCH_DRAM_RATIO * util
-    return (HALF, "waiting") if is_half else (STATE_WORDS["working"], "work")
+    return (HALF_WORKING, "waiting") if is_half else (STATE_WORDS["working"], "work")
 
 
 MORE_LOST, FOR_S = 1.5, 30.0
@@ -399,7 +396,7 @@ def trouble(d: GpuDiagnosis) -> int | None:
     if _red_badge(d) is not None:
         return 1
     if d.about is not None or any(
-        badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges
+        badge.id == "straggler" and badge.about is not None for badge in d.badges
     ):
         return 1 + len(_TROUBLED)
     role = summarize(d).role
@@ -414,7 +411,7 @@ class WorstGpuSelector:
     """
 
     def __init__(self) -> None:
-        self._selected: tuple[str, str] | None = None
+        self._selected: tuple[str, VerdictId] | None = None
         """UUID and verdict."""
         self._worse_since: dict[str, float] = {}
         """By UUID, since when a GPU of the same rank has wasted ``MORE_LOST`` times as much as the selected one."""

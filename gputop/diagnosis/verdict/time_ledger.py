@@ -17,8 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules.idle import IDLE_HOLDING_MEMORY
-from gputop.diagnosis.types import STATES, State, Waste
+from gputop.diagnosis.types import STATES, State, VerdictId, Waste
 from gputop.diagnosis.verdict.lost_time import lost_share
 from gputop.model.snapshot import GAP_INTERVALS
 
@@ -32,8 +31,8 @@ class GpuTime(Struct):
     """One GPU's seconds: by state, of busy_not_working by verdict, and wasted by verdict."""
 
     seconds: dict[State, float]
-    causes: dict[str, float] = {}
-    lost: dict[str, float] = {}
+    causes: dict[VerdictId, float] = {}
+    lost: dict[VerdictId, float] = {}
 
 
 class _Tick(Struct):
@@ -63,7 +62,7 @@ class Ledger:
         dt: float,
         util_pct: float | None,
         sm_pct: float | None,
-        verdict: str,
+        verdict: VerdictId,
         clock: float | None = None,
     ) -> float:
         """Add seconds of one GPU and return the wasted ones.
@@ -92,7 +91,7 @@ class Ledger:
         if state == "idle":
             self._tick.idle += in_state
         if lost > 0.0:
-            cause = IDLE_HOLDING_MEMORY.id if state == HOLDING else verdict
+            cause: VerdictId = "idle_holding_memory" if state == HOLDING else verdict
             time.lost[cause] = time.lost.get(cause, 0.0) + lost
         return lost
 

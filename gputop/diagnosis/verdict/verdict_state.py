@@ -8,19 +8,21 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.rules import RULE_OF
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share
 from gputop.diagnosis.rules.device_badges import lost_badge
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.health_badges import badges_without_verdict, without_praise
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT, attribute
-from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
+from gputop.diagnosis.rules.shown_idle import attribute
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import (
     NO_HOST,
     Badge,
+    BadgeId,
     Change,
     Flag,
     GpuDiagnosis,
@@ -28,6 +30,7 @@ from gputop.diagnosis.types import (
     Means,
     Role,
     State,
+    VerdictId,
 )
 from gputop.diagnosis.verdict.figure import (
     IDLE_STATES,
@@ -46,7 +49,7 @@ from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import count
 from gputop.model.snapshot import GpuSample
 
-Key = tuple[str, str]
+Key = tuple[VerdictId, str]
 """A verdict, and the group of its cause."""
 Meaning = tuple[Flag | None, Role | None]
 """A verdict's flag, and its role where that is not what its state means."""
@@ -59,7 +62,7 @@ _SAME: dict[str | None, str] = {
 }
 
 
-def key_of(verdict: str, cause: Cause | None) -> Key:
+def key_of(verdict: VerdictId, cause: Cause | None) -> Key:
     """Key of a vote.
 
     Causes that differ in detail alone are one: computing and queueing for it, say.
@@ -78,11 +81,28 @@ NO_INSTANCES = (
 
 
 class Candidate(Struct, frozen=True):
-    rule: Rule
+    """What a rule says: its id, and what it tells of the measured values."""
+
+    verdict: VerdictId
     result: RuleResult
     flag: Flag | None
     figure: Figure | None = None
     feeders: Feeders | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that gives this verdict."""
+        return RULE_OF[self.verdict]
+
+    @property
+    def role(self) -> Role | None:
+        """Role of the result, the rule's without one; None: what the state means."""
+        return self.rule.role if self.result.role is None else self.result.role
+
+    @property
+    def state(self) -> State:
+        """The state to which time under this verdict counts."""
+        return self.result.state or self.rule.state
 
 
 class BadgeTime(Struct):
@@ -90,11 +110,6 @@ class BadgeTime(Struct):
 
     since: float
     lasted_s: float = 0.0
-
-
-def role_of_result(rule: Rule, result: RuleResult) -> Role | None:
-    """Role of a result, its rule's without one; None: what the state means."""
-    return rule.role if result.role is None else result.role
 
 
 class GpuState:
@@ -105,13 +120,13 @@ class GpuState:
         self.index = -1
         self._board = BadgeBoard()
         self._badges: tuple[Badge, ...] = ()
-        self._badge_times: dict[str, BadgeTime] = {}
-        self._verdict: Debouncer[Key] = Debouncer(key_of(COLLECTING.id, None), t)
+        self._badge_times: dict[BadgeId, BadgeTime] = {}
+        self._verdict: Debouncer[Key] = Debouncer(key_of("collecting", None), t)
         self._meaning: Debouncer[Meaning] = Debouncer((None, None), t)
-        self._shown = Candidate(COLLECTING, RuleResult(()), None)
+        self._shown = Candidate("collecting", RuleResult(()), None)
         self._offers: dict[Key, Candidate] = {}
-        self._timeline: tuple[Change, ...] = ((t, COLLECTING.id, None),)
-        self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
+        self._timeline: tuple[Change, ...] = ((t, "collecting", None),)
+        self._timed: tuple[VerdictId, Flag | None] = ("collecting", None)
         self._noted: tuple[object, ...] | None = None
         self._began, self._lasted_s, self._charged_s = t, 0.0, 0.0
         """Start of what is shown, its measured time, and how much of that was wasted."""
@@ -121,7 +136,7 @@ class GpuState:
     def has_changed(self) -> bool:
         """True if verdict, flag or badges changed since the last call."""
         now = (
-            self._shown.rule.id,
+            self._shown.verdict,
             self._meaning.shown[0],
             tuple(badge.id for badge in self._badges),
         )
@@ -131,14 +146,14 @@ class GpuState:
         return True
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> VerdictId:
         """The id of the verdict that is shown now."""
-        return self._shown.rule.id
+        return self._shown.verdict
 
     @property
     def state(self) -> State:
         """The state to which this GPU's time counts now."""
-        return self._shown.result.state or self._shown.rule.state
+        return self._shown.state
 
     def charge(self, t: float, dt: float, lost_s: float) -> None:
         """Count time, and its wasted part, for the shown verdict.
@@ -180,8 +195,8 @@ class GpuState:
             if self.track.first_kernels_t > self._verdict.since and self.verdict not in UNDECIDED:
                 # What is shown was said of the time before this job.
                 self._offers.clear()
-                self._verdict.show(t, key_of(COLLECTING.id, None))
-                self._show(t, Candidate(COLLECTING, COLLECTING.tell(s), None), goes_on=False)
+                self._verdict.show(t, key_of("collecting", None))
+                self._show(t, Candidate("collecting", COLLECTING.tell(s), None), goes_on=False)
             self._choose(t, interval_s, rule, s)
             self._badges = self._board.observe(s, rule.id, interval_s)
         self._note_badge_times(t)
@@ -288,16 +303,18 @@ class GpuState:
         )
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
-        if rule is COLLECTING and (s.resumed or (s.comes_and_goes and self.state in IDLE_STATES)):
+        if rule.id == "collecting" and (
+            s.resumed or (s.comes_and_goes and self.state in IDLE_STATES)
+        ):
             # The window starts over with a burst of work, or after a hole: what is known has not changed.
             return
         result = rule.tell(s)
         state = result.state or rule.state
         # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.
         flag = s.flag if state == "busy_not_working" else None
-        starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
+        starved = rule.id in STARVED_IDS or rule.id == "starved_unattributed"
         offered = Candidate(
-            rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None
+            rule.id, result, flag, figure(s, rule.id, state), s.host.feeders if starved else None
         )
         key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
@@ -320,10 +337,10 @@ class GpuState:
             )
         elif key == shown:
             self._shown = offered
-            self._meaning.vote(t, (flag, role_of_result(rule, result)), interval_s)
-        elif shown[0] == COLLECTING.id:
+            self._meaning.vote(t, (flag, offered.role), interval_s)
+        elif shown[0] == "collecting":
             line = f"{count(s.samples, 'sample')}: a verdict shows once it has held for {FIRST_S:.0f} s"
-            self._shown = Candidate(COLLECTING, RuleResult((line,), confidence="low"), None)
+            self._shown = Candidate("collecting", RuleResult((line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
         elif rule.id in STARVED_IDS:
@@ -338,7 +355,7 @@ class GpuState:
         if not goes_on:
             self._began, self._lasted_s, self._charged_s = t, 0.0, 0.0
         self._shown = offer
-        self._meaning = Debouncer((offer.flag, role_of_result(offer.rule, offer.result)), t)
+        self._meaning = Debouncer((offer.flag, offer.role), t)
 
     def _cannot_judge(
         self, t: float, gpu: GpuSample, *, all_lost: bool, has_instances: bool
@@ -359,15 +376,15 @@ class GpuState:
         elif gpu.asleep:
             reason, title = gpu.sm_reason or "asleep", "asleep"
         self._badges = tuple(badges)
-        goes_on = self._shown.rule is COLLECTING and self._shown.result.title == title
-        if self._verdict.shown[0] != COLLECTING.id:
-            self._verdict.show(t, key_of(COLLECTING.id, None))
+        goes_on = self._shown.verdict == "collecting" and self._shown.result.title == title
+        if self._verdict.shown[0] != "collecting":
+            self._verdict.show(t, key_of("collecting", None))
         self._verdict.forget()
         self._offers.clear()
         result = RuleResult(
             (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None
         )
-        self._show(t, Candidate(COLLECTING, result, None), goes_on=goes_on)
+        self._show(t, Candidate("collecting", result, None), goes_on=goes_on)
 
 
 def _means(s: Signals) -> Means:

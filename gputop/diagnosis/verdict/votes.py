@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.types import Badge
+from gputop.diagnosis.types import Badge, BadgeId, VerdictId
 
 VOTE_S = 10.0
 VOTES_NEEDED = 0.8
@@ -83,9 +83,9 @@ class BadgeBoard:
 
     def __init__(self) -> None:
         self._choosers: dict[str, Debouncer[bool]] = {}
-        self._latest: dict[str, Badge] = {}
+        self._latest: dict[BadgeId, Badge] = {}
 
-    def observe(self, s: Signals, verdict: str, interval_s: float) -> tuple[Badge, ...]:
+    def observe(self, s: Signals, verdict: VerdictId, interval_s: float) -> tuple[Badge, ...]:
         """The badges to show, in their order."""
         choosers = self._choosers
         shown: list[Badge] = []

@@ -231,12 +231,12 @@ def has_low_clock(gpu: GpuSample) -> bool:
 def _waits(before: bool, idle: float, slow: float | None) -> bool:
     """True if a GPU idles long enough to wait for something."""
     if slow is None:
-        return _above(before, idle, thresholds.IDLE)
+        return _above(before, idle, thresholds.IDLE_PCT)
     if before:
-        return idle >= thresholds.IDLE.leave or (
+        return idle >= thresholds.IDLE_PCT.leave or (
             idle >= thresholds.DEMAND_IDLE_LEAVE and slow >= thresholds.DEMAND_SLOW_LEAVE
         )
-    return min(idle, slow) >= thresholds.IDLE
+    return min(idle, slow) >= thresholds.IDLE_PCT
 
 
 def _is_unexplained(before: bool, mean: GpuMeans) -> bool:

@@ -17,7 +17,6 @@ from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.half_working import USE_TENSOR_CORES
 from gputop.diagnosis.rules.low_sm import LARGER_WORK
 from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
-from gputop.diagnosis.rules.shown_idle import IDLE_PCT
 from gputop.diagnosis.rules.starved import PINNED
 from gputop.diagnosis.thresholds import (
     EMPTY_QUEUE,
@@ -28,6 +27,7 @@ from gputop.diagnosis.thresholds import (
     HALF_UTIL,
     HEALTHY_SM,
     HEALTHY_UTIL,
+    IDLE_PCT,
     LEAST_LOSS,
     SLOW_FAULTS,
     SMALL_KERNEL_US,

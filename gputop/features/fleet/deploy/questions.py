@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.thresholds import IDLE
+from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.features.fleet.deploy.question_queries import QUERIES, Query
 from gputop.features.fleet.judge.gpu_state import UNUSED
@@ -221,7 +221,7 @@ _ALERTS: Mapping[str, AlertRule] = {
     "gap": AlertRule("GpuBusyNotWorking", "", "15m", "warning", "gpu"),
     "pcie_saturation": AlertRule("GpuPcieSaturated", " > 0.9", "15m", "info", "gpu"),
     "hang": AlertRule("GpuStuck", "", "2m", "warning", "gpu"),
-    "starved": AlertRule("GpuStarved", f" > {share(IDLE)}", "30m", "info", "gpu"),
+    "starved": AlertRule("GpuStarved", f" > {share(IDLE_PCT)}", "30m", "info", "gpu"),
     "straggler_slow": AlertRule("GpuStragglerSlow", "", "1m", "warning", "gpu"),
     "straggler_starved": AlertRule("GpuStragglerStarved", "", "1m", "warning", "gpu"),
     "idle_with_memory": AlertRule("GpuIdleWithMemory", "", "30m", "info", "gpu"),

@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules.gates import HELD_BYTES
-from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
+from gputop.diagnosis.thresholds import FLAG_A_UTIL, HELD_BYTES, SURELY_BUSY_UTIL
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level
 from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.window.conditions import busy_not_working

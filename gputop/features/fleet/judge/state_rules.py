@@ -14,7 +14,6 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.diagnosis.host.idle_runs import QUIET_UTIL
-from gputop.diagnosis.rules.gates import HELD_BYTES
 from gputop.diagnosis.thresholds import (
     FLAG_A_SM,
     FLAG_A_UTIL,
@@ -22,6 +21,7 @@ from gputop.diagnosis.thresholds import (
     FLAG_B_UTIL,
     FLAG_C_RATIO,
     FLAG_C_UTIL,
+    HELD_BYTES,
 )
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS

@@ -16,8 +16,7 @@ from functools import lru_cache
 from math import floor, inf, isnan, nan
 
 from gputop.diagnosis.host.idle_runs import QUIET_UTIL
-from gputop.diagnosis.rules.gates import HELD_BYTES
-from gputop.diagnosis.thresholds import SURELY_BUSY_UTIL
+from gputop.diagnosis.thresholds import HELD_BYTES, SURELY_BUSY_UTIL
 from gputop.diagnosis.types import State
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, PERCENT_SLACK
 from gputop.features.fleet.fleet_reading import (
