@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.hang import Hangs
 from gputop.diagnosis.host.job_steps import StepPeriods
 from gputop.diagnosis.jobs.core_takers import takers
+from gputop.diagnosis.jobs.hang import Hangs
 from gputop.diagnosis.jobs.stragglers import StragglerDetector
 from gputop.diagnosis.jobs.turn_taking import TurnDetector
 from gputop.diagnosis.signals import Signals

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.hang import ALONE_S
+from gputop.diagnosis.jobs.hang import ALONE_S
 from gputop.diagnosis.signals import WAITS_S
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import CgroupName, GpuSample, MainTime, ProcessSample, Snapshot
