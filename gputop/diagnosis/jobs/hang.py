@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.host.why_idle import why_idle
 from gputop.diagnosis.jobs.stragglers import job_of
 from gputop.diagnosis.signals import ENDED, WAITS_S, BusyWait, LaggingRank, Signals
+from gputop.diagnosis.why_idle import why_idle
 from gputop.diagnosis.window.sample_facts import pcie_capacity, ratio
 from gputop.model.snapshot import GpuSample
 from gputop.model.steps import StepRow

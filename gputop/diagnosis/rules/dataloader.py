@@ -10,7 +10,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.host.idle_attribution import MOSTLY, NO_LONGER
-from gputop.diagnosis.host.why_idle import restarts
 from gputop.diagnosis.host.workers import BY_NAME, LEAST_TOLD
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
@@ -37,6 +36,7 @@ from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.signals import TRAINS_S, Signals
 from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.types import Confidence
+from gputop.diagnosis.why_idle import restarts
 from gputop.diagnosis.window.sample_facts import swapping
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share

@@ -7,10 +7,10 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.host.idle_attribution import MOSTLY
-from gputop.diagnosis.host.why_idle import MOST_NAMED
 from gputop.diagnosis.host.workers import BY_NAME, LEAST_TOLD
 from gputop.diagnosis.signals import HostSide, Signals
 from gputop.diagnosis.thresholds import IDLE_PCT
+from gputop.diagnosis.why_idle import MOST_NAMED
 from gputop.model.feeders import Cause, Feeders, FeederShares, Outsider
 from gputop.model.quantity import count, share
 

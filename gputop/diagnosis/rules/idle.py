@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.host.why_idle import lasting, why_idle
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import is_fed
 from gputop.diagnosis.rules.gates import BUSY_CORES, is_cpu_phase
@@ -13,6 +12,7 @@ from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HELD_BYTES, IDLE_PCT
 from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.why_idle import lasting, why_idle
 from gputop.diagnosis.window.sample_facts import LOUD_UTIL, why_no_processes
 from gputop.model.quantity import memory
 

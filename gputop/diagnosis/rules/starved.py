@@ -6,12 +6,12 @@ The GPU waits for demand, a checkpoint, restarts, copies or its own host.
 from __future__ import annotations
 
 from gputop.diagnosis.host.idle_runs import Pause
-from gputop.diagnosis.host.why_idle import restarts
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import works
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE_PCT, PCIE_FULL
+from gputop.diagnosis.why_idle import restarts
 from gputop.diagnosis.window.sample_facts import PCIE_USABLE, degraded_link, link_words
 from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.quantity import rate, share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.host.why_idle import HALTED_WORDS, halted_words, restarts, waits_for_ranks
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     FOR_BATCH,
@@ -20,6 +19,7 @@ from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.rules.shown_idle import main_is_unclear
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE_PCT
+from gputop.diagnosis.why_idle import HALTED_WORDS, halted_words, restarts, waits_for_ranks
 from gputop.diagnosis.window.sample_facts import NOT_MEASURED, why_no_processes
 from gputop.model.durations import duration
 from gputop.model.feeders import Cause
