@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
 from gputop.model.metrics import GPU_METRICS
 
 Generation = Literal["legacy", "4.9"]
+GENERATIONS: tuple[Generation, ...] = get_args(Generation)
 MIB = 2.0**20
 
 

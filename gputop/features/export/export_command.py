@@ -27,7 +27,8 @@ from gputop.command_line.shared_options import (
 )
 from gputop.config import Settings
 from gputop.features.export.export_feed import ExportFeed
-from gputop.features.export.metrics_page import PageChoice
+from gputop.features.export.metrics_page import Families, PageChoice
+from gputop.model.dcgm_names import GENERATIONS
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
@@ -90,6 +91,11 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("source", nargs="?", help="demo: a simulated node; without it this machine")
     add("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
     add("--listen", metavar="HOST:PORT", help="where to answer scrapes (default 127.0.0.1:9401)")
+    text = (
+        "the same values under dcgm-exporter's names as well, of before or since its version 4.9: not "
+        "beside a dcgm-exporter, whose values sums would then count twice"
+    )
+    add("--dcgm-names", choices=GENERATIONS, help=text)
     add(
         "--processes",
         action="store_true",
@@ -157,9 +163,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
     """The optional families that the options name."""
+    from gputop.features.export.dcgm_families import dcgm_families
     from gputop.features.export.pod_resources import pod_family
 
-    return PageChoice(args.processes, () if pods is None else (partial(pod_family, pods.newest),))
+    more: list[Families] = []
+    if args.dcgm_names is not None:
+        more.append(partial(dcgm_families, args.dcgm_names))
+    if pods is not None:
+        more.append(partial(pod_family, pods.newest))
+    return PageChoice(args.processes, tuple(more))
 
 
 def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:

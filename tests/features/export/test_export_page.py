@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
+from gputop.features.export.dcgm_families import dcgm_families
 from gputop.features.export.export_command import MachineHost
 from gputop.features.export.listen_address import ListenAddress, parse
 from gputop.features.export.metrics_page import PageChoice
@@ -269,6 +270,89 @@ def test_an_address_is_read_as_people_write_it() -> None:
     )
 
 
+LEGACY = PageChoice(False, (partial(dcgm_families, "legacy"),))
+NEWER = PageChoice(False, (partial(dcgm_families, "4.9"),))
+
+
+def test_dcgms_names_carry_dcgms_units_in_each_generation() -> None:
+    sample = gpu_of(
+        util_pct=90.0, sm_active_pct=20.0, energy_j=2.0, mem_used_bytes=3.0 * 2**20, mem_total_bytes=5.0 * 2**20,
+        sm_clock_mhz=1500.0, power_w=300.0, temp_c=60.0, sm_source="gpm",
+    )  # fmt: skip
+    pages = []
+    for choice in (LEGACY, NEWER):
+        given = feed(choice)
+        given.take(snapshot_of(1.0, sample))
+        pages.append(read(given.page()))
+    for name, number in {
+        "DCGM_FI_DEV_GPU_UTIL": 90.0, "DCGM_FI_PROF_SM_ACTIVE": 0.2, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 2000.0,
+        "DCGM_FI_DEV_FB_USED": 3.0, "DCGM_FI_DEV_FB_FREE": 2.0, "DCGM_FI_DEV_SM_CLOCK": 1500.0,
+        "DCGM_FI_DEV_POWER_USAGE": 300.0, "DCGM_FI_DEV_GPU_TEMP": 60.0,
+    }.items():  # fmt: skip
+        assert value(pages[0], name, gpu="0", UUID="GPU-0", Hostname="n1") == number
+    for name, number in {
+        "DCGM_FI_DEV_GPU_UTIL_RATIO": 0.9, "DCGM_FI_PROF_SM_UTIL_RATIO": 0.2,
+        "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": 2.0, "DCGM_FI_DEV_FB_USED_BYTES": 3.0 * 2**20,
+        "DCGM_FI_DEV_SM_CLOCK_HERTZ": 1.5e9,
+    }.items():  # fmt: skip
+        assert value(pages[1], name, gpu="0", hostname="n1") == number
+        assert name not in pages[0]
+    assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" not in pages[0], "not measured: absent, never 0"
+
+
+DASHBOARD_12239 = (
+    'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"${instance}", gpu=~"${gpu}"})',
+    'sum(DCGM_FI_DEV_POWER_USAGE{instance=~"${instance}", gpu=~"${gpu}"})',
+    'DCGM_FI_DEV_SM_CLOCK{instance=~"${instance}", gpu=~"${gpu}"} * 1000000',
+    'DCGM_FI_DEV_GPU_UTIL{instance=~"${instance}", gpu=~"${gpu}"}',
+    'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{instance=~"${instance}", gpu=~"${gpu}"}',
+    'DCGM_FI_DEV_FB_USED{instance=~"${instance}", gpu=~"${gpu}"}',
+    "label_values(DCGM_FI_DEV_GPU_TEMP, gpu)",
+)
+"""Queries of NVIDIA's dashboard (https://grafana.com/grafana/dashboards/12239); ``instance`` is the scrape's label."""
+WRITTEN_ABOUT = (
+    "DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE) * 100",
+    "avg by (Hostname) (DCGM_FI_PROF_SM_ACTIVE) < 0.3 and avg by (Hostname) (DCGM_FI_DEV_GPU_UTIL) > 80",
+    "rate(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[5m]) / 1000",
+    "avg by (UUID, modelName) (DCGM_FI_PROF_GR_ENGINE_ACTIVE)",
+    "DCGM_FI_DEV_MEM_COPY_UTIL + DCGM_FI_DEV_MEM_CLOCK + DCGM_FI_DEV_MEMORY_TEMP",
+    "DCGM_FI_PROF_SM_OCCUPANCY * on (gpu, device) DCGM_FI_PROF_DRAM_ACTIVE",
+)
+"""Queries with the further names that articles and runbooks on dcgm-exporter use."""
+
+
+def test_dashboards_made_for_dcgm_exporter_find_their_series_and_labels() -> None:
+    text = demo_feed(None, LEGACY).page()
+    assert "_CONSUMPTION counter" not in text, "promtool: a counter's name ends in _total"
+    page = read(text)
+    names = set()
+    for query in (*DASHBOARD_12239, *WRITTEN_ABOUT):
+        names |= set(re.findall(r"DCGM_\w+", query))
+    assert len(names) == 15
+    for name in names:
+        assert len(page.get(name, {})) == 8, f"{name}: one series for each GPU of the demo"
+        for labels in page[name]:
+            assert {"gpu", "UUID", "Hostname", "modelName", "device"} <= set(dict(labels))
+
+
+def test_under_dcgms_names_an_instance_goes_by_its_parent() -> None:
+    page = read(demo_feed("mig", LEGACY).page())
+    theirs = {dict(labels).get("GPU_I_ID") for labels in page["DCGM_FI_DEV_FB_USED"]}
+    assert len(theirs) == 3
+    assert {dict(labels)["gpu"] for labels in page["DCGM_FI_DEV_FB_USED"]} == {"0"}
+
+
+def test_an_export_without_the_option_has_none_of_dcgms_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["export", "demo", "ecc", "--once"]
+    assert main(words) == 0
+    assert "DCGM_" not in capsys.readouterr().out
+    assert main([*words, "--dcgm-names", "4.9"]) == 0
+    out = capsys.readouterr().out
+    assert "DCGM_FI_DEV_GPU_UTIL_RATIO{" in out and "gputop_gpu_utilization_ratio{" in out
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 @pytest.mark.parametrize("scenario", [None, "mig", "shared_gpu"])
@@ -280,7 +364,12 @@ def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
     event = Event(1.0, "xid", "Xid 79", 0, xid=79)
     steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)
     many.take(snapshot_of(1.0, gpu_of(sm_source="gpm", **values), events=(event,), steps=steps))
-    for page in (given.page(), many.page()):
+    # dcgm-exporter's own label for the model is the one remark that its names leave.
+    dcgm = [
+        demo_feed(scenario, choice).page().replace("modelName=", "model_name=")
+        for choice in (LEGACY, NEWER)
+    ]
+    for page in (given.page(), many.page(), *dcgm):
         done = subprocess.run(
             ["promtool", "check", "metrics"],
             input=page,
