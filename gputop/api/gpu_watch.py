@@ -182,8 +182,10 @@ class Measuring:
             return self._builder.report(price=price, command=command, run_s=duration_s, notes=notes)
 
     def close(self) -> None:
-        """End the source, then the recording."""
+        """End the source and its run, then the recording."""
         self._source.close()
+        # A program's own source may be watched again, and what it gives then belongs to that watch.
+        self._arrivals.end_run()
         for mark in self._source.late:
             self._session.note(self._redacted_mark(mark))
         if self._recorder is not None:

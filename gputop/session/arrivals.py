@@ -13,7 +13,7 @@ from gputop.system.worker import Worker, once
 
 START_WAIT_S = 1.0
 """How long the first snapshot is waited for, before it comes like the others."""
-HAND_OVER_S = 1.0
+END_S = 1.0
 """How long a run that was cancelled is waited for: it waits for nothing but time."""
 MOST_WAITING = 600
 """Snapshots kept for a reader that is late: minutes of them. What is older than these is dropped."""
@@ -41,11 +41,14 @@ class Arrivals:
         self._run = RunHere(self.source.run(self._add))
         self._thread = once("pollers", self._run.run)
 
-    def hand_over(self) -> None:
-        """End the thread, for a loop that runs the source from now on."""
+    def end_run(self) -> None:
+        """End the thread: a loop runs the source from now on, or the source is closed.
+
+        A source that another run begins later gives this one nothing any more.
+        """
         if self._run is not None and self._thread is not None:
             self._run.cancel()
-            self._thread.stop(HAND_OVER_S)
+            self._thread.stop(END_S)
 
     def new(self) -> Iterator[Snapshot]:
         """Yield every snapshot not taken yet, without waiting for those that come meanwhile."""

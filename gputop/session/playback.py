@@ -102,7 +102,7 @@ class Playback:
     def take_over(self) -> None:
         """Let a loop run the source from now on; keep what came before."""
         if self._arrivals is not None:
-            self._arrivals.hand_over()
+            self._arrivals.end_run()
             self._delivered.extend(self._arrivals.new())
 
     def take(self) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 import gputop
 from gputop.api.process_role import LOADER_WORKER, NO_RANK, role_of, unwatched_child
+from gputop.system.awaited import News
 from tests.support.waiting import until
 from tests.support.watched import NOW, Scripted, Watched, snapshot
 
@@ -53,6 +54,22 @@ def test_a_watch_that_is_used_twice_begins_anew() -> None:
             "what a step does was said of each"
         )
     assert logged == [(2, 3, None), (2, 4, None)]
+
+
+def test_a_watch_that_has_ended_takes_nothing_more_from_its_source() -> None:
+    """A source may be watched again: what it gives then belongs to that watch alone."""
+    runs: list[str] = []
+
+    class Slow(Scripted):
+        async def run(self, deliver: Any) -> None:
+            try:
+                await News().wait(60.0)
+            finally:
+                runs.append("has ended")
+
+    with gputop.watch(source=Slow(), gpus="all"):
+        assert runs == []
+    assert runs == ["has ended"]
 
 
 class Tensor:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-import threading
 from itertools import pairwise
 
 import pytest
 
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
+from gputop.model.snapshot import Snapshot
 from gputop.model.source import UsageError
 from gputop.session.arrivals import Arrivals
 from gputop.sources.simulation.scenarios import SCENARIOS, find
-from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
+from gputop.sources.simulation.simulated import MOST_WAITING, SimulatedSource, snapshot_at
 from tests.support.expected_verdicts import EXPECTED
+from tests.support.scripted_loop import ScriptedLoop
 from tests.support.waiting import until
 
 STARTED = 1_780_000_000.0
@@ -109,11 +110,44 @@ def test_the_past_is_coarse_first_then_at_full_rate_and_ends_where_the_present_b
     )
 
 
+def delivered(seconds: float, held_s: float = 0.0) -> list[float]:
+    """The times in a run's intervals at which a source delivered; its loop is held in the middle."""
+    loop, times = ScriptedLoop(), list[float]()
+    source = SimulatedSource("healthy", interval_s=0.5, clock=lambda: STARTED + loop.now)
+
+    def hold() -> None:
+        loop.now += held_s
+
+    def note(snapshot: Snapshot) -> None:
+        times.append((snapshot.t - STARTED) / source.interval_s)
+
+    loop.call_later(seconds / 2.0, hold)
+    loop.call_later(seconds + held_s, source.close)
+    loop.run_until_complete(source.run(note))
+    loop.close()
+    return times
+
+
 def test_a_source_delivers_at_each_interval_until_it_is_closed() -> None:
-    source = SimulatedSource("healthy", interval_s=0.02)
-    arrivals, seen = Arrivals(source), []
+    assert delivered(10.2) == list(range(21))
+
+
+def test_a_source_makes_up_for_intervals_in_which_its_loop_was_held() -> None:
+    assert delivered(10.2, held_s=4.0) == list(range(29))
+
+
+def test_a_source_that_was_asleep_makes_up_for_the_newest_intervals_alone() -> None:
+    times = delivered(10.2, held_s=600.0)
+    assert times[:11] == list(range(11))
+    # The loop goes on at 605.1 s, in interval 1210.
+    assert times[11:] == list(range(1210 - MOST_WAITING + 1, 1221))
+
+
+def test_a_source_that_is_closed_ends_the_thread_that_runs_it() -> None:
+    source = SimulatedSource("healthy", interval_s=3600.0)
+    arrivals = Arrivals(source)
     arrivals.start()
-    until(lambda: seen.extend(arrivals.new()) or len(seen) >= 3)
+    thread = arrivals._thread
+    assert thread is not None
     source.close()
-    assert [round((b.t - a.t) / 0.02, 3) for a, b in pairwise(seen)] == [1.0] * (len(seen) - 1)
-    until(lambda: not any(thread.name == "gputop-pollers" for thread in threading.enumerate()))
+    until(lambda: not thread.alive)

@@ -51,5 +51,5 @@ def polls(source: Any, count: int) -> list[Snapshot]:
         return len(seen) >= count
 
     until(has_enough)
-    arrivals.hand_over()
+    arrivals.end_run()
     return seen
