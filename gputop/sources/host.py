@@ -46,8 +46,17 @@ _PRESSURE = {"psi_cpu_pct": "cpu", "psi_io_pct": "io", "psi_mem_pct": "memory"}
 
 Answer = float | str
 """A value, or why there is none."""
-UNREADABLE = (OSError, ValueError, IndexError, KeyError, NotImplementedError, RuntimeError)
-"""What psutil raises where /proc lacks a file or a line (its own parsers, and RuntimeError without a disk's source)."""
+UNREADABLE = (
+    OSError,
+    ValueError,
+    IndexError,
+    KeyError,
+    NotImplementedError,
+    RuntimeError,
+    RuntimeWarning,
+)
+"""What psutil raises where /proc lacks a file or a line: its own parsers, RuntimeError without a disk's source, and
+its warning of a line that is lacking, in a program that makes errors of warnings."""
 
 
 class _CpuTimes(NamedTuple):

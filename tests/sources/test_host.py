@@ -34,7 +34,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
     fake.write(
         "proc/meminfo",
         "MemTotal:       16777216 kB\nMemFree:         1000 kB\nMemAvailable:   12582912 kB\n"
-        "Buffers: 0 kB\nCached: 0 kB\nActive: 0 kB\nInactive: 0 kB\n"
+        "Buffers: 0 kB\nCached: 0 kB\nActive: 0 kB\nInactive: 0 kB\nShmem: 0 kB\n"
         "SwapTotal:       2097152 kB\nSwapFree:        1048576 kB\n",
     )
     fake.write("proc/vmstat", "pswpin 0\npswpout 0\n")
@@ -283,6 +283,16 @@ def test_a_container_without_some_lines_of_proc_gets_no_warning(
     assert sample.mem_total_bytes == 16 * _GIB
     assert sample.mem_used_bytes == pytest.approx(4 * _GIB, rel=0.01)
     assert not recwarn.list
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_program_that_makes_errors_of_warnings_loses_the_value_alone(machine: FakeProc) -> None:
+    machine.write("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 12582912 kB\n")
+    machine.write("proc/vmstat", "")
+    sample = _collector(machine).read(_T)
+    assert sample.unavailable["mem_used_bytes"] == "cannot read /proc/meminfo"
+    assert sample.unavailable["swap_total_bytes"] == "cannot read /proc/meminfo"
+    assert sample.load1 == 1.25
 
 
 # InfiniBand, RoCE and EFA ports: files as the drivers lay them out, rates, gaps, links in trouble, what is said.
