@@ -53,7 +53,7 @@ class _Head(Struct, rename={"kind": "k"}):
 
 _LINES = Decoder(Line)
 _HEADS = Decoder(_Head)
-_KINDS = ("machine", "process", "frame", "event", "run")
+_KINDS = ("machine", "process", "health", "frame", "event", "run")
 NOT_A_LINE = "not a line of a recording"
 _FORMAT_1 = "key"
 """The kind of the first line of a recording in format 1."""

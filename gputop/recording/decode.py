@@ -5,6 +5,7 @@ A line that does not follow the format is dropped and counted, never half believ
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from typing import Protocol
 
 from msgspec.structs import force_setattr, replace
@@ -21,12 +22,22 @@ from gputop.model.snapshot import (
     Snapshot,
 )
 from gputop.recording.check import OtherFormat, decode_line
-from gputop.recording.format import VERSION, Damage, MachineLine, ProcessLine, RunFacts
+from gputop.recording.device_health import LOST_HEALTH, with_health
+from gputop.recording.format import (
+    VERSION,
+    Damage,
+    HealthLine,
+    MachineLine,
+    ProcessLine,
+    RunFacts,
+)
 
 _MOST_EVENTS = 256
 _MOST_PROCESSES = 5120
 _UNNAMED = MachineLine(VERSION).hostname
 _FRAME = b'{"k":"frame"'
+_WITHOUT_HEALTH = (_FRAME, b'{"k":"process"', b'{"k":"event"', b'{"k":"run"')
+"""Begins of lines that are none of health, whatever is damaged behind."""
 
 
 _PROCESSES = b'"processes"'
@@ -34,8 +45,12 @@ _OURS = "gputop "
 NO_PROCESSES = "the recording says nothing of processes"
 
 
-def _completed(gpu: GpuSample, static: GpuStatic, *, has_processes: bool) -> GpuSample:
-    """A GPU with its facts, and with the reason where its frame does not speak of processes."""
+def _completed(
+    gpu: GpuSample, static: GpuStatic, health: GpuSample | None, *, has_processes: bool
+) -> GpuSample:
+    """A GPU with its facts and health, and the reason where its frame does not speak of processes."""
+    if health is not None:
+        gpu = with_health(gpu, health)
     if has_processes:
         return replace(gpu, static=static)
     return replace(gpu, static=static, unavailable={**gpu.unavailable, "processes": NO_PROCESSES})
@@ -90,6 +105,8 @@ class LineDecoder:
         self._machine = Machine("unknown")
         self._gpus: tuple[GpuStatic, ...] = ()
         self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
+        self._health: tuple[GpuSample, ...] = ()
+        """The newest health of each GPU; empty where frames have it themselves, as those of 1.0."""
         self._last_t: float | None = None
         self._restarted = self._is_other = self._has_damage = False
         self._frames: int | None = 0 if from_start else None
@@ -100,6 +117,7 @@ class LineDecoder:
         """Note lost data, so that the next frame carries a gap."""
         if not self._has_damage:
             self._latest_reason = reason
+        self._health = (LOST_HEALTH,) * len(self._health)
         self._has_damage = True
         self.reason = self.reason or reason
 
@@ -124,6 +142,8 @@ class LineDecoder:
             self._facts[value.pid, value.starttime] = value.static
             if len(self._facts) > _MOST_PROCESSES:
                 del self._facts[next(iter(self._facts))]
+        elif isinstance(value, HealthLine):
+            self._health = value.gpus
         elif isinstance(value, Event):
             self._event(value)
         elif isinstance(value, RunFacts):
@@ -133,7 +153,10 @@ class LineDecoder:
     def _drop(self, line: bytes, reason: str) -> None:
         """Count a line that is left out."""
         self.damaged += 1
+        health = self._health
         self.note_damage(reason)
+        if line.startswith(_WITHOUT_HEALTH):
+            self._health = health
         if self._frames is not None and line.startswith(_FRAME):
             self._frames += 1
 
@@ -169,6 +192,7 @@ class LineDecoder:
         if head.gpus != self._gpus:
             self._gpus = head.gpus
         self._facts.clear()
+        self._health = ()
 
     def _event(self, event: Event) -> None:
         is_measured = event.kind != "verdict" and not event.derived
@@ -199,8 +223,10 @@ class LineDecoder:
             frame,
             machine=self._machine,
             gpus=tuple(
-                _completed(gpu, static, has_processes=tells_processes)
-                for gpu, static in zip(frame.gpus, self._gpus, strict=False)
+                _completed(gpu, static, health, has_processes=tells_processes)
+                for gpu, static, health in zip(
+                    frame.gpus, self._gpus, chain(self._health, repeat(None)), strict=False
+                )
             ),
             interval_s=interval_s,
             events=events if gap is None else (gap, *events),

@@ -17,13 +17,16 @@ from gputop.model.snapshot import (
     UNKNOWN_MACHINE,
     UNKNOWN_PROCESS,
     Event,
+    GpuSample,
     ProcessSample,
     ProcessStatic,
     Snapshot,
 )
+from gputop.recording.device_health import health_of, without_health
 from gputop.recording.format import (
     MOST_LINE_BYTES,
     VERSION,
+    HealthLine,
     Line,
     MachineLine,
     ProcessLine,
@@ -54,7 +57,8 @@ def encode_frame(snapshot: Snapshot, *, is_head: bool) -> bytes:
         machine=UNKNOWN_MACHINE,
         interval_s=DEFAULT_INTERVAL_S,
         gpus=tuple(
-            replace(gpu, static=UNKNOWN_GPU, doubts=NOTHING_MISSING) for gpu in snapshot.gpus
+            replace(without_health(gpu), static=UNKNOWN_GPU, doubts=NOTHING_MISSING)
+            for gpu in snapshot.gpus
         ),
         processes=tuple(
             replace(process, static=UNKNOWN_PROCESS)
@@ -80,12 +84,13 @@ def _described(snapshot: Snapshot) -> tuple[object, ...]:
 class LineEncoder:
     """Encodes the lines of one recording.
 
-    Remembers which processes the current member has introduced.
+    Remembers which processes the current member has introduced, and the health that it has told.
     """
 
     def __init__(self) -> None:
         self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
         self._described: tuple[object, ...] = ()
+        self._health: tuple[GpuSample, ...] = ()
         self._is_head = False
 
     def fits(self, snapshot: Snapshot) -> bool:
@@ -104,6 +109,7 @@ class LineEncoder:
                 f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus"
             )
         self._introduced.clear()
+        self._health = (GpuSample(),) * len(snapshot.gpus)
         self._is_head = True
         self._described = _described(snapshot)
         machine = snapshot.machine
@@ -122,8 +128,12 @@ class LineEncoder:
         )
 
     def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = ()) -> list[bytes]:
-        """Encode new processes, events, and their frame."""
+        """Encode new processes, changed health, events, and their frame."""
         lines = [encode_line(cleaned(line)) for line in self._new_processes(snapshot.processes)]
+        health = tuple(map(health_of, snapshot.gpus))
+        if health != self._health:
+            self._health = health
+            lines.append(encode_line(HealthLine(health)))
         lines += map(event_line, snapshot.events)
         lines += [event_line(replace(event, derived=True)) for event in derived]
         lines.append(encode_frame(snapshot, is_head=self._is_head))

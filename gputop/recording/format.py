@@ -1,7 +1,7 @@
 """Kinds of lines of a recording, format 2.
 
-Each line is one JSON object. Its key ``k`` names the kind: ``machine``, ``process``, ``frame`` (a snapshot), ``event``
-or ``run``. Readers skip lines of other kinds.
+Each line is one JSON object. Its key ``k`` names the kind: ``machine``, ``process``, ``health``, ``frame`` (a
+snapshot), ``event`` or ``run``. Readers skip lines of other kinds.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gputop.model.snapshot import (
     MOST_GPUS,
     UNKNOWN_PROCESS,
     Event,
+    GpuSample,
     GpuStatic,
     ProcessStatic,
     Snapshot,
@@ -78,6 +79,15 @@ class ProcessLine(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="p
     static: ProcessStatic = UNKNOWN_PROCESS
 
 
+class HealthLine(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="health"):
+    """Health of all GPUs, before the first frame that has it.
+
+    ``gpus`` are in the order of the machine line and have ``HEALTH_KEYS`` alone. Each gzip member repeats the line.
+    """
+
+    gpus: Annotated[tuple[GpuSample, ...], Meta(max_length=MOST_GPUS)] = ()
+
+
 class RunFacts(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="run"):
     """Facts of the recorded program; last line of its recording.
 
@@ -92,7 +102,7 @@ class RunFacts(Struct, frozen=True, omit_defaults=True, tag_field="k", tag="run"
     run: Annotated[str, Meta(pattern=f"^[0-9a-f]{{0,{DIGITS}}}\\Z")] = ""
 
 
-Line: TypeAlias = MachineLine | ProcessLine | Snapshot | Event | RunFacts
+Line: TypeAlias = MachineLine | ProcessLine | HealthLine | Snapshot | Event | RunFacts
 
 
 def cleaned(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,11 +32,13 @@ from gputop.model.snapshot import (
 )
 from gputop.recording.check import decode_line
 from gputop.recording.decode import LineDecoder
+from gputop.recording.device_health import HEALTH_KEYS
 from gputop.recording.encode import LineEncoder, encode_line
 from gputop.recording.format import MOST_LINE_BYTES, Line, RecordingError, RunFacts
+from gputop.recording.reader import Recording
 from gputop.recording.rounding import rounded
 from tests.support.examples import any_text, looks
-from tests.support.recording_frames import T0, frame, lines_of, read_back, read_lines
+from tests.support.recording_frames import T0, frame, lines_of, read_back, read_lines, recorded
 
 TEXTS = any_text(20).map(clean_text)
 NUMBERS = st.one_of(
@@ -277,6 +280,90 @@ def test_a_frame_of_more_processes_than_a_line_holds_is_cut() -> None:
     assert 1000 < len(back.processes) < 4096
 
 
+HEALTHY = {"recovery_action": 0, "nvlink_count": 18, "nvlink_active": 18, "nvlink_down": "none"}
+NAMES = [key.encode() for key in HEALTH_KEYS]
+NO_MODULE = {"fan_pct": "no fan", "module_power_w": "not supported by this GPU"}
+
+
+def with_health(k: int, **changed: Any) -> Snapshot:
+    """The frame ``k`` of two GPUs, of which the first has these values of its health."""
+    snapshot = rounded(frame(k))
+    ill, well = (replace(gpu, **HEALTHY, unavailable=NO_MODULE) for gpu in snapshot.gpus)
+    return replace(snapshot, gpus=(replace(ill, **changed), well))
+
+
+def cards_of(snapshots: Iterable[Snapshot]) -> list[tuple[GpuSample, ...]]:
+    """The GPUs of each snapshot."""
+    return [snapshot.gpus for snapshot in snapshots]
+
+
+def a_change() -> list[Snapshot]:
+    """Six frames; in the fourth a link is down, and the sixth does not say so any more."""
+    down = {"nvlink_active": 17, "nvlink_down": "4"}
+    gone = {"nvlink_active": None, "unavailable": {**NO_MODULE, "nvlink_active": "unknown error"}}
+    changes: list[dict[str, Any]] = [{}, {}, {}, down, down, gone]
+    return [with_health(k, **change) for k, change in enumerate(changes)]
+
+
+def test_health_is_written_where_it_changes_and_read_back_in_each_frame() -> None:
+    snapshots = a_change()
+    lines = lines_of(*snapshots)
+    kinds = [json.loads(line)["k"] for line in lines if b'"process"' not in line[:16]]
+    assert kinds == [
+        *("machine", "health", "frame", "frame", "frame"),
+        *("health", "frame", "frame", "health", "frame"),
+    ]
+    assert not any(key in line for line in lines if b'"frame"' in line[:14] for key in NAMES)
+    assert cards_of(read_back(*snapshots)) == cards_of(snapshots)
+
+
+def test_each_member_has_all_health_so_that_reading_may_begin_there(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    snapshots = [with_health(k, nvlink_down="4" if k == 1 else "none") for k in range(130)]
+    recording = Recording(str(recorded(path, snapshots)))
+    assert cards_of(recording.snapshots()) == cards_of(snapshots)
+    for begin in (1.0, 2.0, 59.0, 60.0, 119.0, 129.0):
+        assert cards_of(recording.snapshots(T0 + begin)) == cards_of(snapshots[int(begin) :])
+    recording.close()
+
+
+def test_health_goes_on_after_a_gap_in_time() -> None:
+    snapshots = [with_health(0), with_health(1), with_health(600)]
+    found = read_back(*snapshots)
+    assert [gpu.nvlink_active for snapshot in found for gpu in snapshot.gpus] == [18] * 6
+    assert [event.text for event in found[2].events] == ["no data for 599 s"]
+
+
+@pytest.mark.parametrize(
+    ("damaged", "known"),
+    [(b'{"k":"health","gpus":[{"nvlink_down":17}]}', False), (b"\0\0\0", False),
+     (b'{"k":"frame","t":"late"}', True), (b'{"k":"event"}', True)],
+    ids=["health", "bytes", "frame", "event"],
+)  # fmt: skip
+def test_health_whose_line_may_be_lost_is_not_that_of_before(damaged: bytes, known: bool) -> None:
+    lines = lines_of(*a_change())
+    before = max(
+        number for number, line in enumerate(lines[:-4]) if line.startswith(b'{"k":"frame')
+    )
+    found, decoder = read_lines([*lines[: before + 1], damaged, lines[before]])
+    assert decoder.damaged == 1
+    first = found[-1].gpus[0]
+    assert first.nvlink_active == (18 if known else None)
+    assert ("nvlink_active" in first.unavailable) is not known
+    assert first.util_pct is not None and first.unavailable["fan_pct"] == "no fan"
+
+
+def test_an_older_recording_has_health_in_its_frames() -> None:
+    machine, *_ = lines_of(with_health(0))
+    line = {"k": "frame", "t": T0, "gpus": [{"recovery_action": 2, "nvlink_down": "4"}, {}]}
+    (found,), decoder = read_lines([machine, json.dumps(line).encode()])
+    assert decoder.damaged == 0
+    assert [(gpu.recovery_action, gpu.nvlink_down) for gpu in found.gpus] == [
+        (2, "4"),
+        (None, None),
+    ]
+
+
 def test_gaps_restarts_and_a_clock_set_back_are_events_of_the_frame_after() -> None:
     rebooted = Machine("node-17", "boot-2", "580.65")
     given = [frame(0), frame(3), frame(9), replace(frame(5)), replace(frame(6), machine=rebooted)]
@@ -346,6 +433,7 @@ def test_every_kind_of_line_has_an_example_that_is_valid() -> None:
     assert {json.loads(line)["k"] for line in EXAMPLES} == {
         "machine",
         "process",
+        "health",
         "frame",
         "event",
         "run",
