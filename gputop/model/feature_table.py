@@ -59,7 +59,7 @@ KEY_TABLES = {"In `gputop fleet`: ": "features.fleet.show.fleet_view:FLEET_KEYS"
 """Tables of keys by the prefix for the titles of their sections."""
 PICTURES = {
     "fleet": Picture(
-        "features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_run:fleet_rows"
+        "features.fleet.fleet_command:prometheus_options", "features.fleet.fleet_run:group_rows"
     )
 }
 ALERT_FAULTS = "features.alerts.alert_table:faults"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gputop.features.fleet.deploy.rules import alerts
+from gputop.features.fleet.deploy.rules_file import alerts
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import SIGNALS, Names, base_factor, selector
 

@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from gputop.features.fleet.deploy.questions import MODES, QUESTIONS, FleetQuestion, Mode
-from gputop.features.fleet.deploy.rules import SUMS
+from gputop.features.fleet.deploy.rules_file import SUMS
 
 FOLDER = (
     Path(__file__).parent.parent.parent

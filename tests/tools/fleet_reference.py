@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gputop.features.fleet.deploy.questions import MODES, QUESTIONS
-from gputop.features.fleet.deploy.rules import alerts
+from gputop.features.fleet.deploy.rules_file import alerts
 from gputop.model.dcgm_names import NAMES, Generation
 from gputop.model.prometheus_names import gpu_series, host_series, process_series
 from gputop.output.document import page, section

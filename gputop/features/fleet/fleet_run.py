@@ -118,7 +118,7 @@ def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
     return int(not frame.total and all(host.down is not None for host in frame.hosts))
 
 
-def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
+def group_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
     """The fleet's screen as rows. Raises UsageError, SourceError."""
     if args.scenario not in (None, "demo"):
         raise UsageError(

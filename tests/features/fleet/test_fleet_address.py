@@ -10,7 +10,7 @@ import pytest
 from gputop.cli import main
 from gputop.config import ConfigError, Settings, load
 from gputop.config.toml_lines import assignment
-from gputop.features.fleet.read import queries
+from gputop.features.fleet.read import screen_queries as queries
 from gputop.features.fleet.read.address import (
     address_of,
     checked_select,

@@ -27,14 +27,14 @@ from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame, wor
 from gputop.features.fleet.judge.gpu_state import state_of
 from gputop.features.fleet.judge.straggler import stragglers
 from gputop.features.fleet.read.decode_values import fact_labels, series_facts
-from gputop.features.fleet.read.queries import (
+from gputop.features.fleet.read.recorded_hosts import RecordedHosts
+from gputop.features.fleet.read.screen_queries import (
     DIALECT_LABEL,
     STEP,
     STEP_WAIT,
     FleetSchema,
     node_facts,
 )
-from gputop.features.fleet.read.recorded_hosts import RecordedHosts
 from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_data
 from tests.features.fleet.conftest import planted

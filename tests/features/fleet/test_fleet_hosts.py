@@ -28,9 +28,9 @@ from gputop.features.fleet.read.redacted_fleet import RedactedFleet
 from gputop.features.fleet.read.scraped_host import ScrapedHost
 from gputop.features.fleet.show.fleet_app import open_row
 from gputop.features.fleet.show.fleet_data import fleet_data, fleet_json
-from gputop.features.fleet.show.fleet_rows import cell_spans
 from gputop.features.fleet.show.fleet_screen import fleet_screen
 from gputop.features.fleet.show.fleet_view import FleetView
+from gputop.features.fleet.show.group_rows import cell_spans
 from gputop.model.redaction import Redactor
 from gputop.paint.glyphs import COLOUR
 from tests.features.fleet.conftest import text_of

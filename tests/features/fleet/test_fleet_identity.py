@@ -11,7 +11,7 @@ from gputop.features.fleet.read.address import address_of
 from gputop.features.fleet.read.decode_labels import discovered
 from gputop.features.fleet.read.engine import Client
 from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.read.queries import DIALECT_LABEL, GONE, FleetSchema
+from gputop.features.fleet.read.screen_queries import DIALECT_LABEL, GONE, FleetSchema
 from gputop.model.cards import mig_share
 from tests.features.fleet.test_fleet_histories import END
 from tests.support.scripted_engine import engine as scripted

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputop.diagnosis.types import STATES
-from gputop.features.fleet.deploy.rules import recorded
+from gputop.features.fleet.deploy.rules_file import recorded
 from gputop.features.fleet.fleet_reading import GpuState
 from gputop.features.fleet.judge.fleet_frame import fleet_frame
 from gputop.features.fleet.judge.gpu_state import GPU_STATES

@@ -12,7 +12,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.deploy.questions import MODES, QUESTIONS
-from gputop.features.fleet.deploy.rules import alerts, rules_yaml
+from gputop.features.fleet.deploy.rules_file import alerts, rules_yaml
 from gputop.features.fleet.judge.gpu_state import FLEET_NOT_WORK
 from gputop.features.fleet.judge.state_rules import CODES, IN_STATE
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope

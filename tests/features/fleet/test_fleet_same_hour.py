@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from gputop.features.fleet.deploy.rules import recorded
+from gputop.features.fleet.deploy.rules_file import recorded
 from gputop.features.fleet.fleet_reading import Lost
 from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.promql import NAMES_LABEL

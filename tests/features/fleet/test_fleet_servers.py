@@ -16,7 +16,7 @@ import pytest
 
 from gputop.features.fleet.deploy.deploy_command import files
 from gputop.features.fleet.deploy.questions import QUESTIONS
-from gputop.features.fleet.deploy.rules import alerts, rules_yaml
+from gputop.features.fleet.deploy.rules_file import alerts, rules_yaml
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
 from tests.nvml.stand_in import Scenario

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.features.fleet.deploy.rules import recorded
+from gputop.features.fleet.deploy.rules_file import recorded
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -34,7 +34,6 @@ from gputop.features.fleet.read.decode_labels import owner_of
 from gputop.features.fleet.read.engine import Answer, Client, Engine, PromQuery, labels_of
 from gputop.features.fleet.read.gpu_inventory import FleetInventory
 from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
-from gputop.features.fleet.read.queries import DIALECT_LABEL, UP, FleetSchema
 from gputop.features.fleet.read.recorded_hosts import (
     HostNames,
     RecordedHosts,
@@ -42,6 +41,7 @@ from gputop.features.fleet.read.recorded_hosts import (
     recorded_host,
     shares_of,
 )
+from gputop.features.fleet.read.screen_queries import DIALECT_LABEL, UP, FleetSchema
 from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.read.sized_fleet import SizedFleet
 from gputop.features.fleet.show.fleet_data import fleet_csv, fleet_json

@@ -16,7 +16,7 @@ from gputop.command_line.registry import Needs
 from gputop.config import Settings
 from gputop.features.fleet.deploy.queries_command import named
 from gputop.features.fleet.deploy.questions import QUESTIONS
-from gputop.features.fleet.deploy.rules import SUMS, record_of, rules_yaml
+from gputop.features.fleet.deploy.rules_file import SUMS, record_of, rules_yaml
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.judge.state_rules import OWNER
 from gputop.features.fleet.promql import Names, rule_scope

@@ -15,7 +15,7 @@ from gputop.diagnosis.host.idle_runs import QUIET_UTIL
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, merged
 from gputop.features.fleet.promql import over
-from gputop.features.fleet.read import queries
+from gputop.features.fleet.read import screen_queries
 from gputop.features.fleet.read.decode_labels import SeriesKey
 from gputop.features.fleet.read.decode_values import SeriesFacts, in_units, reading_of, series_facts
 from gputop.features.fleet.read.engine import Engine, FleetAnswers, PromQuery, values
@@ -77,17 +77,19 @@ class FleetReader:
         # The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum.
         width_s = 2 * schema.scrape_s + SLACK_S
         newest: dict[str, str] = {
-            key: queries.metric(schema, key, lambda series: over("last_over_time", series, width_s))
+            key: screen_queries.metric(
+                schema, key, lambda series: over("last_over_time", series, width_s)
+            )
             for key in ("power_w", "mem_used_bytes")
             if key in seldom
         }
         return {
-            **{key: queries.metric(schema, key, queries.mean) for key in MEANS},
+            **{key: screen_queries.metric(schema, key, screen_queries.mean) for key in MEANS},
             **newest,
-            "facts": queries.node_facts(schema),
-            "marks": queries.marks(schema, ages="ages" in seldom),
-            "quiet": queries.quiet(schema) if "quiet" in seldom else "",
-            "ports": queries.ports(schema) if "ports" in seldom else "",
+            "facts": screen_queries.node_facts(schema),
+            "marks": screen_queries.marks(schema, ages="ages" in seldom),
+            "quiet": screen_queries.quiet(schema) if "quiet" in seldom else "",
+            "ports": screen_queries.ports(schema) if "ports" in seldom else "",
         }
 
     def _take(self, answers: FleetAnswers, asked: Collection[str], t: float) -> str:

@@ -1,7 +1,7 @@
 """Decode labels of series into GPU identities. Pure.
 
-Takes the labels of all series of ``queries.identities``, as old as the inventory; returns a ``GpuIdentity`` for each
-series of a GPU: host, number, UUID, MIG instance, job and user, whatever its exporter calls them.
+Takes the labels of all series of ``screen_queries.identities``, as old as the inventory; returns a ``GpuIdentity`` for
+each series of a GPU: host, number, UUID, MIG instance, job and user, whatever its exporter calls them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gputop.features.fleet.exporter_names import (
     known_uuid,
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, GpuId, JobName, gpu_id
-from gputop.features.fleet.read import queries
-from gputop.features.fleet.read.queries import FleetSchema
+from gputop.features.fleet.read import screen_queries
+from gputop.features.fleet.read.screen_queries import FleetSchema
 from gputop.model.cards import mig_share
 from gputop.model.clean_text import clean_text
 from gputop.model.snapshot import POD
@@ -90,7 +90,9 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
     """
     rows_of: dict[str, list[Labels]] = defaultdict(list)
     for row in rows:
-        rows_of[row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)].append(row)
+        rows_of[row.get(screen_queries.DIALECT_LABEL, "").removesuffix(screen_queries.GONE)].append(
+            row
+        )
     found: dict[str, tuple[str, ...]] = {}
     for name in [name for name in rows_of if name in DIALECTS]:
         dialect, used = DIALECTS[name], {label for labels in rows_of[name] for label in labels}
@@ -106,7 +108,9 @@ def _key_labels(rows: Sequence[Labels], cluster: str) -> dict[str, tuple[str, ..
             *_number_labels(dialect, used),
             *(label for label in dialect.instance if label in used),
         )
-        present = (labels for labels in rows_of[name] if labels.get(queries.DIALECT_LABEL) == name)
+        present = (
+            labels for labels in rows_of[name] if labels.get(screen_queries.DIALECT_LABEL) == name
+        )
         uuids = {
             (key_of(labels, name, names), first_of(labels, dialect.uuid)) for labels in present
         }
@@ -142,7 +146,9 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
     """
     # The label that tells clusters apart.
     told = {
-        label: {row.get(label, "") for row in rows if row.get(queries.DIALECT_LABEL) in DIALECTS}
+        label: {
+            row.get(label, "") for row in rows if row.get(screen_queries.DIALECT_LABEL) in DIALECTS
+        }
         for label in CLUSTER_LABELS
     }
     cluster = next((label for label, several in told.items() if len(several) > 1), "")
@@ -150,7 +156,8 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
     names = {
         place_of(row, schema.place): label_text(name)
         for row in rows
-        if row.get(queries.DIALECT_LABEL) == queries.HOST and (name := row.get("hostname", ""))
+        if row.get(screen_queries.DIALECT_LABEL) == screen_queries.HOST
+        and (name := row.get("hostname", ""))
     }
     if names and "gputop" in schema.names:
         # A driver that hangs has no GPU to tell its labels by.
@@ -162,12 +169,12 @@ def discovered(rows: Sequence[Labels], schema: FleetSchema) -> Discovered:
     exporters = frozenset(
         row.get("pod", "")
         for row in rows
-        if row.get(queries.DIALECT_LABEL) == queries.EXPORTER
+        if row.get(screen_queries.DIALECT_LABEL) == screen_queries.EXPORTER
         or (is_named and not row.get("exported_pod"))
     )
     identities: dict[SeriesKey, GpuIdentity] = {}
     for row in rows:
-        name = row.get(queries.DIALECT_LABEL, "").removesuffix(queries.GONE)
+        name = row.get(screen_queries.DIALECT_LABEL, "").removesuffix(screen_queries.GONE)
         if name not in schema.labels:
             continue
         key, identity = (
@@ -214,7 +221,7 @@ def identity_of(
         place,
         job.within(label_text(place[0])) if schema.cluster else job,
         user,
-        row.get(queries.DIALECT_LABEL, "").endswith(queries.GONE),
+        row.get(screen_queries.DIALECT_LABEL, "").endswith(screen_queries.GONE),
         # The compute instance that an instance has alone is no part of its name elsewhere.
         mig.removesuffix("/0") if parent else mig,
         1.0 if not mig else mig_share(f"{model} {first_of(row, dialect.profile)}") or 0.0,
@@ -276,7 +283,7 @@ def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> SeriesKey:
 
 def gpu_of(labels: Labels, schema: FleetSchema) -> SeriesKey | None:
     """The GPU of a series; None for an unknown dialect."""
-    dialect = labels.get(queries.DIALECT_LABEL, "") or schema.only
+    dialect = labels.get(screen_queries.DIALECT_LABEL, "") or schema.only
     names = schema.labels.get(dialect)
     return None if names is None else key_of(labels, dialect, names)
 

@@ -22,7 +22,7 @@ from gputop.features.fleet.exporter_names import (
     plausible,
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName
-from gputop.features.fleet.read import queries
+from gputop.features.fleet.read import screen_queries
 from gputop.features.fleet.read.decode_labels import (
     GpuIdentity,
     Labels,
@@ -31,7 +31,7 @@ from gputop.features.fleet.read.decode_labels import (
     label_text,
     owner_of,
 )
-from gputop.features.fleet.read.queries import FleetSchema
+from gputop.features.fleet.read.screen_queries import FleetSchema
 
 LONGEST_STEP_S = 1e6
 """Longest believable training step."""
@@ -112,28 +112,30 @@ class SeriesFacts(Struct):
 
 
 _BY_MARK = {
-    queries.STEP: Fact("step_s"), queries.STEP_WAIT: Fact("step_wait_s"), queries.LOST: Fact("is_lost", True),
-}  # fmt: skip
+    screen_queries.STEP: Fact("step_s"),
+    screen_queries.STEP_WAIT: Fact("step_wait_s"),
+    screen_queries.LOST: Fact("is_lost", True),
+}
 
 
 def fact_of(labels: Labels, mark: str) -> Fact:
-    """The fact that a series of ``queries.node_facts`` gives."""
+    """The fact that a series of ``screen_queries.node_facts`` gives."""
     if mark in _BY_MARK:
         return _BY_MARK[mark]
-    if mark != queries.POD and "state" in labels:
+    if mark != screen_queries.POD and "state" in labels:
         return Fact("state", labels["state"])
-    if mark != queries.POD and "level" in labels:
+    if mark != screen_queries.POD and "level" in labels:
         return Fact("level", labels["level"])
-    if mark != queries.POD and "verdict" in labels:
+    if mark != screen_queries.POD and "verdict" in labels:
         return Fact("verdict", label_text(labels["verdict"]))
-    return Fact("pod" if mark == queries.POD else "owner", owner_of(labels))
+    return Fact("pod" if mark == screen_queries.POD else "owner", owner_of(labels))
 
 
 def fact_labels(labels: Labels, schema: FleetSchema) -> tuple[SeriesKey, Fact] | None:
-    """GPU and fact of a series of ``queries.node_facts``; None of an unknown dialect."""
-    mark = labels.get(queries.DIALECT_LABEL, "")
-    is_of_other = mark.startswith(queries.USER)
-    dialect = mark.removeprefix(queries.USER) if is_of_other else "gputop"
+    """GPU and fact of a series of ``screen_queries.node_facts``; None of an unknown dialect."""
+    mark = labels.get(screen_queries.DIALECT_LABEL, "")
+    is_of_other = mark.startswith(screen_queries.USER)
+    dialect = mark.removeprefix(screen_queries.USER) if is_of_other else "gputop"
     names = schema.labels.get(dialect)
     if names is None:
         return None

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, with_schedulers
-from gputop.features.fleet.read import decode_labels, decode_values, queries
+from gputop.features.fleet.read import decode_labels, decode_values, screen_queries
 from gputop.features.fleet.read.decode_labels import GpuIdentity, Place, SeriesKey
 from gputop.features.fleet.read.decode_values import SeriesFacts
 from gputop.features.fleet.read.engine import Engine, LabelCache, PromQuery, labels_of, values
-from gputop.features.fleet.read.queries import FleetSchema
+from gputop.features.fleet.read.screen_queries import FleetSchema
 
 DAY_S, USUAL_SCRAPE_S = 86400.0, 15.0
 MOST_GPUS = 100_000
@@ -68,14 +68,14 @@ class FleetInventory:
         Without any now it looks for those of the last day. Raises FleetError if there are none and none were known.
         """
         select, is_first = self._engine.select, not self.schema.names
-        texts = {"names": queries.names(select), "scrapes": queries.scrapes(select)}
+        texts = {"names": screen_queries.names(select), "scrapes": screen_queries.scrapes(select)}
         answers = self._engine.asked(texts, at, needs=("names",) * is_first)
         rows = answers.rows_of("names")
         if not rows and is_first:
-            texts = {"names": queries.names(select, is_past=True)}
+            texts = {"names": screen_queries.names(select, is_past=True)}
             rows = self._engine.asked(texts, at, needs=texts).rows_of("names")
         counts = {
-            labels.get(queries.DIALECT_LABEL): count
+            labels.get(screen_queries.DIALECT_LABEL): count
             for labels, count in values(rows, LabelCache(dict))
         }
         names = tuple(name for name in DIALECTS if counts.get(name, 0.0) > 0.0)
@@ -97,8 +97,8 @@ class FleetInventory:
         is known.
         """
         texts = {
-            "who": queries.identities(self.schema),
-            "before": queries.removed(self.schema) if looks_back else "",
+            "who": screen_queries.identities(self.schema),
+            "before": screen_queries.removed(self.schema) if looks_back else "",
         }
         questions = {
             name: PromQuery(text, at, patience=PATIENCE) for name, text in texts.items() if text

@@ -23,7 +23,7 @@ from gputop.features.fleet.exporter_names import (
 )
 from gputop.features.fleet.fleet_reading import GpuId
 from gputop.features.fleet.promql import ENGINE
-from gputop.features.fleet.read import queries
+from gputop.features.fleet.read import screen_queries
 from gputop.features.fleet.read.decode_labels import (
     GpuIdentity,
     SeriesKey,
@@ -38,7 +38,7 @@ from gputop.features.fleet.read.decode_values import (
     user_of,
 )
 from gputop.features.fleet.read.fabric_ports import COUNTS, FAULT, PORT, fault_line
-from gputop.features.fleet.read.queries import DIALECT_LABEL, FleetSchema
+from gputop.features.fleet.read.screen_queries import DIALECT_LABEL, FleetSchema
 from gputop.model.exposition import Labels, PageLimitError, parse_page
 
 STEPS: Mapping[str, str] = {
@@ -49,7 +49,7 @@ STEPS: Mapping[str, str] = {
 _STEP_NAMES = tuple(f"{name}{part}" for name in STEPS.values() for part in ("sum", "count"))
 _MARKS = {
     "gputop_gpu_state": "", "gputop_gpu_level": "", "gputop_gpu_verdict": "", "gputop_job_info": "",
-    "gputop_gpu_lost": queries.LOST, "gputop_pod_info": queries.POD,
+    "gputop_gpu_lost": screen_queries.LOST, "gputop_pod_info": screen_queries.POD,
 }  # fmt: skip
 """Series that hold where they are 1 → their mark among the facts of a node."""
 _INFO, _SHARE, _UP, _HOST = "gputop_gpu_info", "gputop_gpu_share", "gputop_up", "gputop_host_info"

@@ -35,7 +35,7 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.judge import state_rules
 from gputop.features.fleet.judge.gpu_state import judged, lost_hours
 from gputop.features.fleet.promql import selector, union
-from gputop.features.fleet.read import queries
+from gputop.features.fleet.read import screen_queries
 from gputop.features.fleet.read.decode_labels import (
     GpuIdentity,
     Labels,
@@ -147,12 +147,12 @@ class HourReader:
         return LastHour(lost, min(HOUR_S, MINUTE_S * recorded), source="rules")
 
 
-def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQuery]:
+def hour_questions(schema: screen_queries.FleetSchema, end: float) -> dict[str, PromQuery]:
     """The questions on the hour before ``end``, a whole minute in Unix seconds."""
     labels = dict.fromkeys(label for name in schema.labels for label in DIALECTS[name].labels)
     texts = {
-        "util": queries.metric(schema, "util_pct", by=labels),
-        "sm": queries.metric(schema, "sm_active_pct"),
+        "util": screen_queries.metric(schema, "util_pct", by=labels),
+        "sm": screen_queries.metric(schema, "sm_active_pct"),
         "held": union(_held(schema, name) for name in schema.labels),
     }
     if "gputop" in schema.labels:
@@ -160,8 +160,8 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
         texts |= {
             "states": f"{q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1",
             "counted": state_rules.no_work_seconds(q, lambda series: series),
-            "owners": q.per_gpu(q.series("gputop_job_info"), *queries.JOB_LABELS),
-            "pods": q.per_gpu(q.series("gputop_pod_info"), *queries.POD_LABELS),
+            "owners": q.per_gpu(q.series("gputop_job_info"), *screen_queries.JOB_LABELS),
+            "pods": q.per_gpu(q.series("gputop_pod_info"), *screen_queries.POD_LABELS),
         }
     begin = end - (COLUMNS - 1) * MINUTE_S
     steps = {"held": MINUTE_S * HELD_EVERY}
@@ -171,10 +171,12 @@ def hour_questions(schema: queries.FleetSchema, end: float) -> dict[str, PromQue
     }
 
 
-def _held(schema: queries.FleetSchema, name: str) -> str:
+def _held(schema: screen_queries.FleetSchema, name: str) -> str:
     """Memory of idle GPUs that hold some: a short answer."""
     signals = DIALECTS[name].signals
-    memory, util = (queries.of_dialect(schema, name, key) for key in ("mem_used_bytes", "util_pct"))
+    memory, util = (
+        screen_queries.of_dialect(schema, name, key) for key in ("mem_used_bytes", "util_pct")
+    )
     held, quiet = (
         HELD_BYTES / signals["mem_used_bytes"].factor,
         QUIET_UTIL / signals["util_pct"].factor,
@@ -273,7 +275,7 @@ class _SampledHour:
         for row in rows:
             labels = labels_of(row.metric)
             gpu = gpu_of(
-                {**labels, queries.DIALECT_LABEL: dialect} if dialect else labels,
+                {**labels, screen_queries.DIALECT_LABEL: dialect} if dialect else labels,
                 self._inventory.schema,
             )
             if gpu is not None and (hour := self._hour(gpu)) is not None:

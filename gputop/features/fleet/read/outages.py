@@ -1,8 +1,8 @@
 """Know which hosts give no values, and why.
 
-Takes the marks of ``queries.marks`` at each refresh, their ages at every second one; returns hosts that are down, late
-or removed, and the alerts that fire. Where the engine says which addresses are scraped, that alone decides: how old
-values are is shown, and changes no state.
+Takes the marks of ``screen_queries.marks`` at each refresh, their ages at every second one; returns hosts that are
+down, late or removed, and the alerts that fire. Where the engine says which addresses are scraped, that alone decides:
+how old values are is shown, and changes no state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gputop.features.fleet.fleet_reading import (
     FiringAlert,
     RemovedHost,
 )
-from gputop.features.fleet.read import queries
+from gputop.features.fleet.read import screen_queries
 from gputop.features.fleet.read.decode_labels import GpuIdentity, Labels, Place, SeriesKey, place_of
 from gputop.features.fleet.read.engine import FleetAnswers, LabelCache, values
 from gputop.features.fleet.read.fabric_ports import COUNTS, PORT, count_line, fault_line
@@ -48,11 +48,17 @@ def marked_places(
     Of several values of an address the greatest counts.
     """
     marked: dict[str, dict[Place, float]] = {
-        mark: {} for mark in (queries.UP, queries.LATE, queries.DEAD, queries.AGE)
+        mark: {}
+        for mark in (
+            screen_queries.UP,
+            screen_queries.LATE,
+            screen_queries.DEAD,
+            screen_queries.AGE,
+        )
     }
     alerts = []
     for row, value in rows:
-        if (of_mark := marked.get(row.get(queries.DIALECT_LABEL, ""))) is not None:
+        if (of_mark := marked.get(row.get(screen_queries.DIALECT_LABEL, ""))) is not None:
             where = place_of(row, place)
             of_mark[where] = max(value, of_mark.get(where, value))
         elif name := row.get("alertname"):
@@ -67,9 +73,9 @@ def marked_places(
 
 
 def _fault_words(labels: Labels, value: float) -> str:
-    """Words for a series of ``queries.ports``; empty for noise."""
-    mark = labels.get(queries.DIALECT_LABEL, "")
-    if mark == queries.CLOCK:
+    """Words for a series of ``screen_queries.ports``; empty for noise."""
+    mark = labels.get(screen_queries.DIALECT_LABEL, "")
+    if mark == screen_queries.CLOCK:
         side = "ahead of" if value > 0.0 else "behind"
         return f"its clock is {duration(abs(value))} {side} the engine's"
     if mark in COUNTS:
@@ -95,17 +101,19 @@ class HostOutages:
         self._gap_since: float | None = None
 
     def take(self, answers: FleetAnswers, t: float) -> None:
-        """Read an answer to ``queries.marks``."""
+        """Read an answer to ``screen_queries.marks``."""
         marks = values(answers.rows_of("marks"), self.labels)
         self._marks, self.alerts = marked_places(marks, self._inventory.schema.place)
         if ages := {
-            place: seen for place, seen in self._marks[queries.AGE].items() if abs(t - seen) < DAY_S
+            place: seen
+            for place, seen in self._marks[screen_queries.AGE].items()
+            if abs(t - seen) < DAY_S
         }:
             self._ages = ages
             self._last_seen.update(ages)
 
     def take_ports(self, answers: FleetAnswers) -> None:
-        """Read an answer to ``queries.ports``."""
+        """Read an answer to ``screen_queries.ports``."""
         named = self._places()
         lines: dict[str, list[str]] = defaultdict(list)
         for labels, value in islice(values(answers.rows_of("ports"), self.labels), MOST_PORTS):
@@ -128,9 +136,11 @@ class HostOutages:
 
         In a pause most GPUs that had a value have none, though nothing says that their hosts are down.
         """
-        up = self._marks.get(queries.UP, {})
+        up = self._marks.get(screen_queries.UP, {})
         explained = {
-            place for mark in (queries.LATE, queries.DEAD) for place in self._marks.get(mark, {})
+            place
+            for mark in (screen_queries.LATE, screen_queries.DEAD)
+            for place in self._marks.get(mark, {})
         }
         explained |= {place for place, value in up.items() if value == 0.0}
         identities = self._inventory.identities
@@ -184,7 +194,8 @@ class HostOutages:
         None as reason: nothing lists the address any more.
         """
         up, late, dead = (
-            self._marks.get(mark, {}) for mark in (queries.UP, queries.LATE, queries.DEAD)
+            self._marks.get(mark, {})
+            for mark in (screen_queries.UP, screen_queries.LATE, screen_queries.DEAD)
         )
         places = self._places()
         self._last_seen = {
@@ -210,7 +221,7 @@ class HostOutages:
                 if place not in up and place not in measured:
                     down[place] = None
             elif place not in self._ages and place not in measured:
-                is_recent = since is not None and since < queries.LAST_SEEN_S
+                is_recent = since is not None and since < screen_queries.LAST_SEEN_S
                 down[place] = Down(since, "no longer scraped") if is_recent else None
             elif newest - self._ages.get(place, newest) > oldest:
                 down[place] = Down(since, "no new values")

@@ -24,7 +24,7 @@ from gputop.features.fleet.fleet_reading import (
     with_hour,
 )
 from gputop.features.fleet.promql import any_of, over
-from gputop.features.fleet.read import queries
+from gputop.features.fleet.read import screen_queries
 from gputop.features.fleet.read.current_values import MEANS, FleetReader
 from gputop.features.fleet.read.decode_labels import Place, SeriesKey
 from gputop.features.fleet.read.decode_values import in_units
@@ -129,7 +129,7 @@ class PrometheusFleet(FleetSource):
         among = NamesAmongGpus(known, several=bool(self._inventory.schema.cluster))
         return self._hour.read(t, among, self._inventory)
 
-    def _schema_of(self, host: str) -> queries.FleetSchema | None:
+    def _schema_of(self, host: str) -> screen_queries.FleetSchema | None:
         """The schema narrowed to a host; None for an unknown one."""
         instances = {
             identity.instance
@@ -148,7 +148,9 @@ class PrometheusFleet(FleetSource):
         step_s = HOUR_S / MINUTES
         width_s = max(step_s, 2 * schema.scrape_s)
         texts = {
-            key: queries.metric(schema, key, lambda series: over("avg_over_time", series, width_s))
+            key: screen_queries.metric(
+                schema, key, lambda series: over("avg_over_time", series, width_s)
+            )
             for key in MEANS
         }
         questions = {
@@ -178,7 +180,7 @@ class PrometheusFleet(FleetSource):
         if schema is None:
             return {}
         answers = self._engine.asked(
-            {key: queries.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS
+            {key: screen_queries.metric(schema, key) for key in DETAIL_KEYS}, at, needs=DETAIL_KEYS
         )
         by_gpu: dict[str, dict[str, float]] = defaultdict(dict)
         for key in answers.rows:

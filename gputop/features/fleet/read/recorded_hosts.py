@@ -41,7 +41,7 @@ from gputop.features.fleet.read.decode_labels import (
 )
 from gputop.features.fleet.read.engine import Engine, FleetAnswers, LabelCache, values
 from gputop.features.fleet.read.outages import marked_places
-from gputop.features.fleet.read.queries import (
+from gputop.features.fleet.read.screen_queries import (
     AGE,
     DIALECT_LABEL,
     HOST,

@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 from gputop.features.fleet.fleet_reading import FiringAlert
 from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup
-from gputop.features.fleet.show import fleet_host, fleet_lists
+from gputop.features.fleet.show import finding_rows, fleet_host
 from gputop.features.fleet.show.fleet_view import Entry, FleetView
 from gputop.model.clean_text import terminal_safe
 from gputop.model.quantity import count
@@ -86,11 +86,11 @@ def _waste(frame: FleetFrame, view: FleetView, width: int, most: int, right: str
     if not wasted:
         words = frame.read.hour.note or "the last hour is being read…"
         if frame.read.hour.lost is not None:
-            words = fleet_lists.NOTHING["waste"]
+            words = finding_rows.NOTHING["waste"]
         return [*rows, _dim(words, width)]
     shown = most if len(wasted) <= most else most - 1
     rows += [
-        fleet_lists.waste_line(row, frame.most_wasted_gpu_h, view, width).row(width)
+        finding_rows.waste_line(row, frame.most_wasted_gpu_h, view, width).row(width)
         for row in wasted[:shown]
     ]
     hidden = wasted[shown:]
@@ -110,7 +110,7 @@ def _stragglers(frame: FleetFrame, width: int, most: int) -> list[Row]:
     """Stragglers, and the alerts that fire."""
     late = frame.stragglers
     rows = [fleet_host.rule(f"stragglers {len(late) or ''}".rstrip(), "s: all   A: alerts", width)]
-    rows += [fleet_lists.straggler_line(one, width).row(width) for one in late[: most - 1]]
+    rows += [finding_rows.straggler_line(one, width).row(width) for one in late[: most - 1]]
     if not late:
         words = "no GPU holds its job up"
         if frame.read.shares:

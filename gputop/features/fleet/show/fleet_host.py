@@ -8,8 +8,8 @@ from gputop.diagnosis.verdict.catalogue import titles
 from gputop.features.fleet.judge.fleet_frame import GpuGroup, mean
 from gputop.features.fleet.judge.gpu_state import ABSENT, WORDS, Gpu
 from gputop.features.fleet.show.fleet_data import GPU_COLUMNS, GpuColumn
-from gputop.features.fleet.show.fleet_rows import sm_style
 from gputop.features.fleet.show.fleet_view import FleetView
+from gputop.features.fleet.show.group_rows import sm_style
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import step_time
 from gputop.model.quantity import memory, number

@@ -15,7 +15,7 @@ from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import SIMULATED, FleetState
 from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.judge.gpu_state import ABSENT, UNUSED, WORDS
-from gputop.features.fleet.show import first_page, fleet_host, fleet_lists, fleet_rows
+from gputop.features.fleet.show import finding_rows, first_page, fleet_host, group_rows
 from gputop.features.fleet.show.fleet_totals import FleetTotals, totals
 from gputop.features.fleet.show.fleet_view import (
     FLEET_KEYS,
@@ -330,14 +330,14 @@ def _listed(
     listed, is_grouped = entries(frame, view), view.panel in ("hosts", *GROUPED)
     at = position([entry.key for entry in listed], view)
     title = TITLES[view.panel] + f" {len(listed):,}" * (view.panel != "waste")
-    right = fleet_lists.cost(frame, view, width) if view.panel == "waste" else ""
-    head, target = fleet_lists.panel_head(view, width) if listed else None, None
+    right = finding_rows.cost(frame, view, width) if view.panel == "waste" else ""
+    head, target = finding_rows.panel_head(view, width) if listed else None, None
     if is_grouped:
         title += f" of {_all_rows(frame, view):,}" if view.filter else ""
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}" if view.filter else ""
         right = "worst state first, then waste" if view.sort == "worst" else f"by {view.sort}"
         right += ", reversed" * view.inverted
-        line = fleet_rows.head(view, width, TITLES[view.panel][:-1].upper())
+        line = group_rows.head(view, width, TITLES[view.panel][:-1].upper())
         head, target = line.row(width), line.target("head")
     rows = [fleet_host.rule(title, right, width), *([] if head is None else [head])]
     below = first_page.lower_half(frame, view, width, room, listed[at] if listed else None)
@@ -350,7 +350,7 @@ def _listed(
         _entry_row(frame, entry, view, width, selected=i == at)
         for i, entry in enumerate(part, first)
     ]
-    shown = shown or [_dim(f"  {fleet_lists.nothing(frame, view)}", width)]
+    shown = shown or [_dim(f"  {finding_rows.nothing(frame, view)}", width)]
     targets = [
         None,
         *([] if head is None else [target]),
@@ -373,8 +373,8 @@ def _entry_row(
     frame: FleetFrame, entry: Entry, view: FleetView, width: int, *, selected: bool
 ) -> Row:
     if isinstance(entry, GpuGroup):
-        return fleet_rows.row(entry, view, width, selected=selected)
-    line = fleet_lists.entry_line(entry, frame.most_wasted_gpu_h, view, width)
+        return group_rows.row(entry, view, width, selected=selected)
+    line = finding_rows.entry_line(entry, frame.most_wasted_gpu_h, view, width)
     return line.row(width, "select" if selected else None)
 
 
