@@ -52,6 +52,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let xdist, where it is there and nothing else was asked for, run as many tests at once as there are cores."""
+    option = config.option
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    if option.numprocesses is None:
+        option.numprocesses = "auto"
+    if option.dist == "no":
+        option.dist = "worksteal"
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """What ``-n auto`` means: a worker a core that this process may use, and one for those that wait for a program.
 
