@@ -5,18 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from gputop.diagnosis.signals import Leak
 from gputop.model.durations import length
 from gputop.model.quantity import memory
 from gputop.report.job_report import JobReport
 from gputop.sources.procfs import read_small
-
-if TYPE_CHECKING:
-    pass
-
 
 THREADS = "gputop-"
 """The prefix of the names of all of gputop's threads."""
@@ -74,6 +70,8 @@ class RunMemory(Struct, frozen=True):
     gpu: int
     peak_bytes: float
     total_bytes: float
+    growth: Leak | None = None
+    """Memory of one process that grew until the end, and when the GPU is full at that rate."""
 
     @property
     def headroom_bytes(self) -> float:
@@ -83,13 +81,14 @@ class RunMemory(Struct, frozen=True):
     def text(self) -> str:
         """One line for people."""
         words = f"{memory(self.peak_bytes)} of {memory(self.total_bytes)} at most"
-        return f"GPU {self.gpu}: {words}, {memory(self.headroom_bytes)} free"
+        words = f"GPU {self.gpu}: {words}, {memory(self.headroom_bytes)} free"
+        return words if self.growth is None else f"{words}; it grows by {self.growth.rate_words}"
 
 
 def memory_of(report: JobReport) -> tuple[RunMemory, ...]:
     """Device memory of each GPU on which it was measured."""
     return tuple(
-        RunMemory(gpu.index, gpu.memory_peak_bytes, gpu.memory_total_bytes)
+        RunMemory(gpu.index, gpu.memory_peak_bytes, gpu.memory_total_bytes, gpu.memory_growth)
         for gpu in report.gpus
         if gpu.memory_peak_bytes and gpu.memory_total_bytes
     )

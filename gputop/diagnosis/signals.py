@@ -17,6 +17,7 @@ from gputop.diagnosis.window.fabric_window import FabricSignals
 from gputop.diagnosis.window.host_activity import GpuHostActivity
 from gputop.diagnosis.window.host_side import HostMeans
 from gputop.diagnosis.window.window import GpuMeans
+from gputop.model.durations import duration
 from gputop.model.feeders import Feeders, MainWaits, Outsider
 from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, HostSample
@@ -43,6 +44,12 @@ class Leak(Struct, frozen=True):
     over_s: float
     r2: float
     full_in_s: float | None
+
+    @property
+    def rate_words(self) -> str:
+        """Rate, and time to full: ``120 MB a minute, full in 3 h``."""
+        rate = f"{self.bytes_per_min / 1e6:.0f} MB a minute"
+        return rate if self.full_in_s is None else f"{rate}, full in {duration(self.full_in_s)}"
 
 
 class Peer(Struct, frozen=True):

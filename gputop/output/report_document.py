@@ -85,7 +85,8 @@ def report_document(
         return Document(title, (Items(report.notes or ("no GPU was used",)),), lead)
     time = time_figures(report) if report.time.all_s > 0.0 else Paragraph(NO_TIME)
     lost = Items(tuple(filter(None, (money_line(report), longest_line(report)))))
-    gpus, useful = gpu_table(report, whose=page is None), Items(tuple(useful_lines(report)))
+    gpus = gpu_table(report, whose=page is None)
+    useful = Items((*growth_lines(report), *useful_lines(report)))
     told = frozenset() if page is None else page.charted
     findings = part(
         "Other findings" if told else "Findings", *finding_blocks(report, most_findings, told)
@@ -289,6 +290,18 @@ def _gpu_row(gpu: GpuReport, largest_kwh: float) -> tuple[str, ...]:
         NOT_MEASURED if gpu.power_w is None else f"{gpu.power_w:.0f} W",
         energy,
     )
+
+
+def growth_lines(report: JobReport) -> list[str]:
+    """A line for each GPU whose memory grew until the end."""
+    lines = []
+    for gpu in report.gpus:
+        growth = gpu.memory_growth
+        if growth is None:
+            continue
+        line = f"GPU {gpu.label}: the memory of {growth.name} (pid {growth.pid}) grows by {growth.rate_words}"
+        lines.append(line)
+    return lines
 
 
 def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:

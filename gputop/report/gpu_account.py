@@ -7,13 +7,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.signals import EFFICIENCY_UTIL
+from gputop.diagnosis.memory_trend import MemoryTrend
+from gputop.diagnosis.signals import EFFICIENCY_UTIL, Leak
 from gputop.diagnosis.types import STATES, GpuDiagnosis, GpuOwner, State
 from gputop.diagnosis.verdict.time_ledger import RisingSums
 from gputop.diagnosis.window.sanity import has_impossible_power
 from gputop.model.derived import lacks_sm, work
 from gputop.model.sm import MEASURED
-from gputop.model.snapshot import GpuSample
+from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.report.time_means import TimeMeans
 
 _J_PER_KWH = 3.6e6
@@ -56,6 +57,8 @@ class GpuReport(
     """Seconds of ``busy_not_working`` by verdict."""
     lost: Mapping[str, float]
     """Wasted seconds by verdict."""
+    memory_growth: Leak | None = None
+    """Memory of one process that grew until the end, and when the GPU is full at that rate."""
 
     @property
     def label(self) -> str:
@@ -84,6 +87,7 @@ class GpuAccount:
         self._owners: dict[GpuOwner, float] = {}
         self._peak: float | None = None
         self._total: float | None = None
+        self._trend = MemoryTrend()
         self._counter: float | None = None
         self._energy_j: float | None = None
         self._power_j = 0.0
@@ -124,6 +128,15 @@ class GpuAccount:
             self._owners[owner] = self._owners.get(owner, 0.0) + seconds
         return spent_s, lost_s
 
+    def add_owners(self, gpu: GpuSample, t: float, processes: Iterable[ProcessSample]) -> None:
+        """Follow the memory of the processes that hold it."""
+        free_bytes = None
+        if gpu.mem_total_bytes is not None and gpu.mem_used_bytes is not None:
+            free_bytes = gpu.mem_total_bytes - gpu.mem_used_bytes
+        index = gpu.static.index
+        owners = (owner for owner in processes if owner.gpu == index and owner.role == "gpu")
+        self._trend.observe(t, owners, free_bytes)
+
     def _energy(self) -> tuple[float, Literal["counter", "power"] | None]:
         """Energy in joules and its source; None without either."""
         if self._energy_j is not None:
@@ -162,4 +175,5 @@ class GpuAccount:
             seconds={state: self._seconds.risen.get(state, 0.0) for state in STATES},
             causes=dict(self._causes.risen),
             lost=dict(self._lost.risen),
+            memory_growth=self._trend.leak,
         )

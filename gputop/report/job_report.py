@@ -269,6 +269,7 @@ class ReportBuilder:
                 account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
             account.card_share = shares[gpu.static.uuid]
             spent_s, lost_s = account.add(gpu, diagnosis, seconds)
+            account.add_owners(gpu, snapshot.t, snapshot.processes)
             if diagnosis.verdict == UNSEEN and diagnosis.remedy:
                 self._unseen[diagnosis.index] = diagnosis.remedy
             self._findings.add(diagnosis, snapshot.t, spent_s, lost_s, self._passed_s)

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gputop.api.watch_cost import memory_of
 from gputop.cli import main
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Snapshot
+from gputop.monitor import Monitor
+from gputop.output.plain_document import plain
+from gputop.output.report_document import report_document
+from gputop.output.report_text import report_data
 from gputop.report import process_account
+from gputop.report.job_report import ReportBuilder
 from tests.session.test_report_acts import NOW, moments
 from tests.support.recording_frames import recorded
 
@@ -85,3 +91,40 @@ def test_the_longest_steady_waste_has_its_begin_and_length(
     healthy = str(recorded(tmp_path / "h.jsonl", working))
     assert json.loads(report(capsys, healthy, "--json"))["longest_waste"] is None
     assert "Longest" not in report(capsys, healthy)
+
+
+def growing(per_minute: float, minutes: int = 20) -> list[Snapshot]:
+    """A job whose memory grows steadily, seen every 20 s."""
+    found = []
+    static = ProcessStatic("ml", "python train.py", "python")
+    for k, snapshot in enumerate(moments(3 * minutes, sm=60.0)):
+        held = 20 * GIB + per_minute * k / 3.0
+        gpus = [
+            replace(gpu, mem_used_bytes=held, mem_total_bytes=80 * GIB) for gpu in snapshot.gpus
+        ]
+        rows = (ProcessSample(100, 1, gpu=0, gpu_mem_bytes=held, static=static),)
+        found.append(
+            replace(snapshot, t=NOW + 20.0 * k, interval_s=20.0, gpus=tuple(gpus), processes=rows)
+        )
+    return found
+
+
+def test_the_summary_of_a_run_tells_growing_memory_and_when_it_is_full() -> None:
+    reports = []
+    for per_minute in (500e6, 0.0):
+        monitor, builder = Monitor(20.0, charts=False), ReportBuilder()
+        for snapshot in growing(per_minute):
+            builder.add(monitor.feed(snapshot))
+        reports.append(builder.report())
+    grows, steady = reports
+    (text, calm) = (plain(report_document(each)) for each in reports)
+    growth = grows.gpus[0].memory_growth
+    assert growth is not None and growth.bytes_per_min == pytest.approx(500e6, rel=0.01)
+    assert growth.full_in_s == pytest.approx((60 * GIB - 500e6 * 19.7) / 500e6 * 60.0, rel=0.02)
+    words = " ".join(text.split())
+    assert "the memory of python (pid 100) grows by 500 MB a minute, full in 109 min" in words
+    assert report_data(grows)["gpus"][0]["memory_growth"]["pid"] == 100
+    (own,) = memory_of(grows)
+    assert own.text.endswith("; it grows by 500 MB a minute, full in 109 min")
+    assert steady.gpus[0].memory_growth is None and "grows" not in calm
+    assert "grows" not in memory_of(steady)[0].text
