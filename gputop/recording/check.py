@@ -126,7 +126,7 @@ def _checked(line: Line) -> Line:
     return line
 
 
-_masked_again = lru_cache(maxsize=1024)(masked_text)
+_masked_again = lru_cache(maxsize=8192)(masked_text)
 """Cached: most frames repeat their texts, and most processes the facts of others."""
 
 
