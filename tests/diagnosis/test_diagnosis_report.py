@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -75,6 +76,18 @@ def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged
     text = diagnosed(SimulatedSource("no_sm_counter", clock=lambda: T0).past(60.0))
     (first,) = [row for row in text.splitlines() if "GPU 0" in row]
     assert "no bottleneck seen   (efficiency n/a, confidence low, since " in first
+
+
+def test_states_with_commas_in_their_names_are_told_apart() -> None:
+    busy = [snap(tick, gpu(util=99.0, sm=5.0)) for tick in range(30)]
+    working = [snap(30 + tick, *HEALTHY) for tick in range(50)]
+    (times,) = [row for row in diagnosed([*busy, *working]).splitlines() if "time: " in row]
+    parts = times.partition("time: ")[2].split("; ")
+    assert [re.sub(r" \d+ \w+$", "", part) for part in parts] == [
+        "working",
+        "busy, not working",
+        "not judged",
+    ]
 
 
 def test_findings_hold_every_change_and_when_it_ended() -> None:

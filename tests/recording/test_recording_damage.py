@@ -21,6 +21,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording, read_snapshots
 from tests.support.recording_frames import T0, frame, frames, lines_of, rounded, times, written
+from tests.tools.fuzz_recordings import faults
 
 
 def members_of(data: bytes) -> list[int]:
@@ -220,6 +221,15 @@ def test_fuzzed_files_are_read_cleanly_or_refused_in_one_line(tmp_path: Path, se
             recording.close()
         except RecordingError as error:
             assert "\n" not in str(error) and "\x1b" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(14), pytest.param(range(14, 800), marks=pytest.mark.slow)], ids=["14", "800"]
+)
+def test_every_command_answers_on_spoiled_recordings_or_says_one_line(
+    tmp_path: Path, seeds: range
+) -> None:
+    assert faults(seeds, tmp_path) == []
 
 
 def assert_printable(snapshot: Snapshot) -> None:
