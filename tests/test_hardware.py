@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gputop.diagnosis.verdict.catalogue import verdict_rows
 from tests.hardware import checks, steps
 from tests.hardware.__main__ import Done, main, report, run
 from tests.hardware.checks import Missing, Wrong, output
 from tests.hardware.gpu_work import CAUSES
+from tests.hardware.red_scenes import SCENES
 from tests.hardware.steps import SOURCES, Step
 
 
@@ -91,13 +94,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
             path = folder / name.replace("_", "-")
             path.write_text(f"#!/bin/sh\n{script}\n")
             path.chmod(0o755)
-        for name in ("GPUTOP", "HELPER", "WORK"):
+        for name in ("GPUTOP", "HELPER", "WORK", "RED"):
             monkeypatch.setattr(checks, name, (str(folder / name.lower()),))
 
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(steps, "WARM_UP_S", 0.1)
     monkeypatch.setattr(steps, "WATCHED_S", 0.3)
-    make(gputop="exit 3", work="exit 3", nvidia_smi="exit 9")
+    make(gputop="exit 3", work="exit 3", red="exit 3", nvidia_smi="exit 9")
     return make
 
 
@@ -114,3 +117,54 @@ def test_where_there_is_nothing_everything_is_skipped_or_fails_in_words(
     assert all(f"| prove by {source} | skipped |" in text for source in SOURCES)
     assert "| machine | passed |" in text and "Traceback" not in text
     assert "written to" in capsys.readouterr().out
+
+
+DMON = """\
+# gpu     sm    mem    enc    dec    jpg    ofa  smutil
+# Idx      %      %      %      %      %      %   GPM:%
+    0      0      0      0      0      0      0    0.0
+    0    100      0      0      0      0      0    0.7
+    0     99      0      0      0      0      0    0.9
+    0    100      0      0      0      0      0      -
+"""
+
+
+def test_the_drivers_own_sm_activity_is_its_mean_while_the_gpu_is_busy() -> None:
+    assert steps.dmon_mean(DMON).mean_pct == pytest.approx(0.8)
+    without = steps.dmon_mean("Unknown option --gpm-metrics")
+    assert without.mean_pct is None and "--gpm-metrics" in without.text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "dmon_pct", "how"),
+    [
+        ("small_kernels", 0.8, "passed"),
+        ("healthy", 0.8, "FAILED"),
+        ("small_kernels", 9.0, "FAILED"),
+    ],
+)
+def test_a_red_scene_fails_by_its_verdict_and_by_sm_activity_that_is_not_the_drivers(
+    verdict: str,
+    dmon_pct: float,
+    how: str,
+    programs: Scripted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    diagnosed = json.dumps({"gpus": [{"index": 0, "verdict": verdict, "evidence": ["SM 1 %"]}]})
+    frame = json.dumps({"gpus": [{"gpu_util_pct": 100, "sm_active_pct": 0.8}]})
+    programs(
+        gputop=f"case $1 in diagnose) echo '{diagnosed}';; dump) echo '{frame}';; *) echo ran;; esac"
+    )
+    measured = steps.DmonMean(dmon_pct, "dmon: 30 rows")
+    monkeypatch.setattr(steps.DmonBeside, "sm_pct", lambda _self: measured)
+    step = steps.red_scene("tiny_kernels", tmp_path)
+    (done,) = run([step])
+    assert done.how == how, done.text
+
+
+def test_every_red_scene_is_a_step_and_names_verdicts_that_there_are(tmp_path: Path) -> None:
+    known = {row.id for row in verdict_rows()}
+    titles = {step.title for step in steps.steps(tmp_path)}
+    for name, scene in SCENES.items():
+        assert f"red: {name}" in titles and scene.verdicts <= known

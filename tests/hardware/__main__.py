@@ -1,4 +1,8 @@
-"""Runs every step, prints its table whatever becomes of it, and writes one report beside what was recorded."""
+"""Try gputop on this machine's GPUs: each step prints what it found and how it was judged.
+
+What is recorded, and a report of all steps, is written to one folder; it is written anew after
+each step, so that a run which is cut short has shown the most.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ except ImportError as missing:
     )
 
 MOST_S = 560.0
-"""What all steps may take together: a machine is often lent for commands of ten minutes."""
+"""What all steps may take together: just under ten minutes."""
 LEAST_S = 5.0
 """With less left no further step begins."""
 
@@ -120,7 +124,7 @@ def main(words: Sequence[str] | None = None) -> int:
         type=float,
         default=MOST_S,
         metavar="S",
-        help=f"seconds in all (default {MOST_S:.0f})",
+        help=f"seconds in all (default {MOST_S:.0f}); what is left then is named",
     )
     args = parser.parse_args(words)
     out = Path(args.output)

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 GPUTOP: tuple[str, ...] = (sys.executable, "-m", "gputop")
 HELPER: tuple[str, ...] = (sys.executable, "-m", "gputop.sources.activity.counters.helper")
 WORK: tuple[str, ...] = (sys.executable, "-m", "tests.hardware.gpu_work")
+RED: tuple[str, ...] = (sys.executable, "-m", "tests.hardware.red_scenes")
 LONGEST = 6000
 CANNOT = 3
 """The exit status of gputop, and of the work here, where the machine cannot do what was asked."""
