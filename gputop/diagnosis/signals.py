@@ -13,6 +13,7 @@ from gputop.diagnosis.host.idle_runs import Pause, Restarts, SteadyState
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window.conditions import Conditions
 from gputop.diagnosis.window.device_signs import NO_SIGNS, DeviceSigns
+from gputop.diagnosis.window.doubtful_util import NO_DOUBT, DoubtfulReadings
 from gputop.diagnosis.window.fabric_window import FabricSignals
 from gputop.diagnosis.window.host_activity import GpuHostActivity
 from gputop.diagnosis.window.host_side import HostMeans
@@ -126,6 +127,10 @@ class BusyWait(Struct, frozen=True):
     behind: tuple[LaggingRank, ...]
     is_asleep: bool
     """The main thread has slept all the time."""
+    holds_all: bool = False
+    """One kernel holds all multiprocessors, and nothing else works."""
+    worked_w: float | None = None
+    """Mean power of the job while it worked."""
 
     @property
     def late(self) -> str:
@@ -276,6 +281,7 @@ class Signals(Struct, frozen=True):
     hardware_xids: tuple[int, ...] = ()
     other_xids: tuple[int, ...] = ()
     """Numbers of the Xids in ``errors`` and in ``xids``."""
+    doubts: DoubtfulReadings = NO_DOUBT
     device: DeviceSigns = NO_SIGNS
     """What speaks against the device itself."""
     is_thinned: bool = False

@@ -27,6 +27,7 @@ from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.track_state import Holes, JobState, Restart, TickContext, WindowState
 from gputop.diagnosis.window.conditions import update_conditions
 from gputop.diagnosis.window.device_signs import DeviceWatch
+from gputop.diagnosis.window.doubtful_util import ReadingDoubts
 from gputop.diagnosis.window.hardware_health import Health
 from gputop.diagnosis.window.host_activity import (
     NO_PROCESSES,
@@ -99,6 +100,7 @@ class GpuTrack:
     def __init__(self) -> None:
         self.health = Health()
         self.device = DeviceWatch()
+        self._doubts = ReadingDoubts()
         self.util_now: float | None = None
         """The latest sample's util, percent."""
         self.first_kernels_t = float("-inf")
@@ -157,6 +159,9 @@ class GpuTrack:
         if since_last_s > dt:
             self._holes.add(t - dt, since_last_s - dt)
             self._job.pass_hole(since_last_s - dt)
+        if since_last_s > dt:
+            self._doubts.forget()
+        self._doubts.add_sample(t, dt, gpu)
         measured = tick if now.host_is_new else None
         util, util_before, busy = gpu.util_pct, self.util_now, busy_second_pct(gpu)
         ran = kernels_pct(gpu, busy)
@@ -262,6 +267,8 @@ class GpuTrack:
 
         ``since``: Unix time from which on samples stay. ``had_job``: there was a job before a gap.
         """
+        if reason is Restart.JOB_CHANGED:
+            self._doubts.forget()
         window = self._window
         if reason is Restart.SM_SOURCE_CHANGED:
             window.seconds = deque(
@@ -447,6 +454,7 @@ class GpuTrack:
             hardware_xids=self.health.hardware_xids,
             other_xids=self.health.other_xids,
             device=self.device.signs,
+            doubts=self._doubts.signs,
             leak=self._trend.leak,
             has_trained=tick.knows_feeders and startup.has_trained,
             kernels_s=startup.kernels_s(t),

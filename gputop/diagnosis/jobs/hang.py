@@ -10,23 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from gputop.diagnosis import thresholds
+from gputop.diagnosis.jobs.kernel_pictures import (
+    WORK_UTIL,
+    WorkPower,
+    has_counters,
+    has_fallen,
+    holds_all,
+    is_at_work,
+    spins,
+)
 from gputop.diagnosis.jobs.stragglers import job_of
 from gputop.diagnosis.signals import ENDED, WAITS_S, BusyWait, LaggingRank, Signals
 from gputop.diagnosis.why_idle import why_idle
-from gputop.diagnosis.window.sample_facts import pcie_capacity, ratio
 from gputop.model.snapshot import GpuSample
 from gputop.model.steps import StepRow
 
-REST_PCT, REST_LINK, REST_POWER = 2.0, 0.05, 0.5
-"""A pipe or the memory, percent, that rests; a link and the power, as shares of what they can."""
 FLAT_PCT = 3.0
 """SM that stays within so many points does not move."""
 WORKED_S = 30.0
 """At work in another way for so long before [judged]."""
-WORK_UTIL = 20.0
 ASLEEP_PCT, ASLEEP = 5.0, 0.95
 """A main thread that is on a core, or queued for one, for at most this percentage of a sample sleeps; in this share of
 the time."""
@@ -71,23 +75,33 @@ class _Seen(Struct):
     worked_s: float = 0.0
     longest_s: float = 0.0
     """The longest such picture after which the job went on."""
+    work: WorkPower = field(default_factory=WorkPower)
+    holds_all: bool = False
+    """A kernel holds all SMs in the present picture."""
+    has_counters: bool = False
 
     def add(self, t: float, dt: float, s: Signals) -> None:
         """Take one sample in."""
         pids = frozenset(p.pid for p in s.tick.owners)
         if t - self.t > WAITS_S or (pids and not pids & self.pids):
             self.since, self.worked_s, self.longest_s = None, 0.0, 0.0
+            self.work = WorkPower()
         self.hole_s += max(0.0, t - dt - self.t)
         self.t, self.pids = t, pids or self.pids
         gpu = s.gpu
-        if gpu.util_pct is None or gpu.sm_active_pct is None or gpu.dram_active_pct is None:
+        if gpu.util_pct is None:
             return
-        if not spins(gpu):
-            if self.since is not None:
-                self.longest_s, self.since = max(self.longest_s, self.for_s(t)), None
-            self.worked_s += dt if gpu.util_pct >= WORK_UTIL and not _rests(gpu) else 0.0
+        self.has_counters, holds = has_counters(gpu), holds_all(gpu, self.work)
+        if not (holds or spins(gpu) or has_fallen(gpu, self.work)):
+            self._note_work(t, dt, gpu)
             return
+        if holds != self.holds_all:
+            self.since = None
+        self.holds_all = holds
+        # Without counters power says whether it stands still: percent of what the job drew at work.
         sm = gpu.sm_active_pct
+        if sm is None:
+            sm = 100.0 * (gpu.power_w or 0.0) / (self.work.mean_w or 1.0)
         self.low, self.high = min(self.low, sm), max(self.high, sm)
         if self.since is None or self.high - self.low > FLAT_PCT:
             self.since, self.low, self.high = t, sm, sm
@@ -97,47 +111,20 @@ class _Seen(Struct):
             self.looked_s += dt
             self.asleep_s += dt if p.main_pct <= ASLEEP_PCT else 0.0
 
+    def _note_work(self, t: float, dt: float, gpu: GpuSample) -> None:
+        """Take in a sample that is no wait."""
+        if self.since is not None:
+            self.longest_s, self.since = max(self.longest_s, self.for_s(t)), None
+        if is_at_work(gpu):
+            self.worked_s += dt
+            self.work.add(dt, gpu.power_w)
+
     def for_s(self, t: float) -> float:
         return 0.0 if self.since is None else t - self.since - self.hole_s
 
     @property
     def is_asleep(self) -> bool:
         return self.looked_s >= WAITS_S / 2 and self.asleep_s >= ASLEEP * self.looked_s
-
-
-def _rests(gpu: GpuSample) -> bool:
-    """True if all measured pipes and the memory have nothing to do."""
-    values = (
-        gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.dram_active_pct,
-    )  # fmt: skip
-    return all(value is None or value <= REST_PCT for value in values)
-
-
-def spins(gpu: GpuSample) -> bool:
-    """True if a sample looks like a wait inside a kernel.
-
-    Busy, with few SMs, and nothing that works or moves.
-    """
-    util, sm = gpu.util_pct, gpu.sm_active_pct
-    if (
-        util is None
-        or util < thresholds.LOW_POWER_UTIL
-        or sm is None
-        or sm >= thresholds.FLAG_A_SM
-        or gpu.dram_active_pct is None
-    ):
-        return False
-    link, peak = pcie_capacity(gpu), gpu.static.nvlink_peak_bytes_per_s
-    links = (
-        ratio(gpu.pcie_rx_bytes_per_s, link), ratio(gpu.pcie_tx_bytes_per_s, link),
-        ratio(gpu.nvlink_rx_bytes_per_s, peak), ratio(gpu.nvlink_tx_bytes_per_s, peak),
-    )  # fmt: skip
-    power = ratio(gpu.power_w, gpu.power_limit_w)
-    return (
-        _rests(gpu)
-        and all(share is None or share <= REST_LINK for share in links)
-        and (power is None or power < REST_POWER)
-    )
 
 
 class Hangs:
@@ -221,7 +208,12 @@ class Hangs:
             seen.worked_s >= WORKED_S and seen.for_s(t) > TIMES_LONGER * seen.longest_s
         )
         # Asleep alone is what one long kernel looks like, too: there must be something that could be waited for.
-        alone = seen.is_asleep and seen.for_s(t) >= ALONE_S and (s.tick.nccl or stopped)
+        alone = (
+            seen.has_counters
+            and seen.is_asleep
+            and seen.for_s(t) >= ALONE_S
+            and (s.tick.nccl or stopped)
+        )
         return BusyWait(
             for_s=seen.for_s(t),
             is_hang=has_before and (bool(behind) or alone) and not somebody_works,
@@ -229,6 +221,8 @@ class Hangs:
             waiting=1 + sum(other.index in ranks for other in waiting if other.index != s.index),
             behind=tuple(behind),
             is_asleep=seen.is_asleep,
+            holds_all=seen.holds_all,
+            worked_w=seen.work.mean_w,
         )
 
     def _behind(

@@ -52,8 +52,21 @@ def low_clock_remedy(s: Signals) -> str:
     return FROZEN_POWER if has_impossible_power(s.gpu) else WHY_LOW_CLOCK
 
 
+UNREADABLE_S = 105.0
+"""How long a clock below a third of its maximum must stand where neither limits nor reasons are readable: told after
+two minutes, with the time in which a verdict must hold [judged]."""
+
+
+def is_very_low(s: Signals) -> bool:
+    """True if the clock has been very low for minutes, and nothing else is readable."""
+    cannot_read = s.gpu.throttle_reasons is None and s.mean.power is None
+    return cannot_read and s.doubts.low_clock_s >= UNREADABLE_S and not s.tick.draws
+
+
 def _tell_low_clock(s: Signals) -> RuleResult:
     sure: Confidence = "high" if s.gpu.throttle_reasons is not None else "medium"
+    if is_very_low(s):
+        sure = "low"
     return RuleResult(
         (low_clock_words(s), f"{activity_words(s)}{power_part(s)}"),
         low_clock_remedy(s),
@@ -71,10 +84,11 @@ LOW_CLOCK = Rule(
     f"maximum (leaves at "
     f"{100 * thresholds.LOW_CLOCK.leave:.0f} %); power < {100 * thresholds.LOW_CLOCK_POWER:.0f} % of its limit; a "
     f"thermal or power "
-    f"reason in < {100 * thresholds.SLOWED:.0f} % of the samples; or impossible power",
+    f"reason in < {100 * thresholds.SLOWED:.0f} % of the samples; or impossible power; or, with low confidence, a "
+    "clock below a third of its maximum at that util for two minutes where neither limits nor reasons are readable",
     state="working",
     role="waiting",
-    matches=lambda s: s.conditions.low_clock,
+    matches=lambda s: s.conditions.low_clock or is_very_low(s),
     tell=_tell_low_clock,
     remedy=WHY_LOW_CLOCK,
     remedy_short="nvidia-smi -rgc, cold boot",

@@ -89,7 +89,39 @@ def or_stuck(s: Signals) -> tuple[str, ...]:
     return (f"or stuck inside one kernel{tells}",)
 
 
+def holds_all(s: Signals) -> bool:
+    """True if a kernel has held all multiprocessors for half a minute and computes nothing."""
+    return s.spin is not None and s.spin.holds_all
+
+
+def _tell_held(s: Signals) -> RuleResult:
+    """A kernel that spins on all multiprocessors: the job's own power is the witness."""
+    spin = s.spin
+    assert spin is not None
+    drawn = f"power {s.gpu.power_w or 0.0:.0f} W instead of {spin.worked_w or 0.0:.0f} W at work"
+    line = f"util {pct(s.util_pct)}, SM {pct(s.mean.sm)} for {duration(spin.for_s)}; {drawn}"
+    rests = "tensor, FP64, FP32, FP16, DRAM, PCIe and NVLink rest"
+    pid = s.tick.pid
+    tells = "" if pid is None else f"py-spy dump --pid {pid}; "
+    return RuleResult(
+        (line, rests),
+        f"{tells}look on which rank or flag its kernel waits; cuda-gdb or Nsight Compute show the kernel",
+        "py-spy dump",
+        "medium",
+        (
+            "warps are resident and nothing is computed: integer work alone is what spinning looks like",
+        ),
+        title="stalled: a kernel holds all multiprocessors and computes nothing",
+        short="stalled",
+        state="busy_not_working",
+        role="not_working",
+        for_s=spin.for_s,
+    )
+
+
 def _tell_stalled(s: Signals) -> RuleResult:
+    if holds_all(s):
+        return _tell_held(s)
     others = (
         f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {thresholds.STALLED_PIPE:.0f} "
         "%"
@@ -105,10 +137,13 @@ STALLED = Rule(
     condition=f"SM ≥ {thresholds.STALLED_SM:.0f} % (leaves at {thresholds.STALLED_SM.leave:.0f} %); tensor, FP64, "
     f"FP32, FP16, INT, "
     f"DRAM, PCIe and NVLink are all measured, and each is < {thresholds.STALLED_PIPE:.0f} % (leaves at "
-    f"{thresholds.STALLED_PIPE.leave:.0f} %)",
+    f"{thresholds.STALLED_PIPE.leave:.0f} %); or, whatever INT is, for {WAITS_S:.0f} s all others rest (pipes and DRAM "
+    "≤ 2 %, links ≤ 5 %), SM stands still and power is below 80 % of what the same job drew at work",
     state="working",
     role="waiting",
-    matches=lambda s: s.conditions.stalled and not s.conditions.half and not s.tick.draws,
+    matches=lambda s: (
+        holds_all(s) or (s.conditions.stalled and not s.conditions.half and not s.tick.draws)
+    ),
     tell=_tell_stalled,
     remedy="look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; "
     "spinning collectives, locks, atomics on one address, pointer chasing",

@@ -21,6 +21,8 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
     """SM / util x 100 of the means, or None and a reason."""
     if s.sm_off is not None:
         return None, s.sm_off.words
+    if s.spin is not None and s.spin.holds_all:
+        return 0.0, None
     if s.samples < s.min_samples:
         return None, "collecting"
     if s.mean.sm is None:

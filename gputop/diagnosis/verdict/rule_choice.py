@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.rules import CAUSES, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED, WORKS
 from gputop.diagnosis.rules.bandwidth import MEMORY_BANDWIDTH
 from gputop.diagnosis.rules.base import Rule
+from gputop.diagnosis.rules.doubts import has_doubtful_util
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.serving import LOW_DEMAND
 from gputop.diagnosis.rules.unattributed import STARVED_UNATTRIBUTED
@@ -44,7 +45,9 @@ def _candidate(s: Signals) -> Rule:
     if gate is not None and s.begins and s.idle >= IDLE_PCT:
         rule = next((rule for rule in STARVED if rule.matches(s)), STARVED_UNATTRIBUTED)
         return rule if rule.tell(s).cause in SOON else gate
-    unseen = UNATTRIBUTED if s.flag is None else UNATTRIBUTED[:1]
+    # Util that its power contradicts shows no starvation of which nothing else is seen.
+    may_starve = s.flag is None and not has_doubtful_util(s)
+    unseen = UNATTRIBUTED if may_starve else UNATTRIBUTED[:1]
     return gate or next(
         (rule for rule in (*CAUSES, *unseen, *WORKS) if rule.matches(s)), NO_BOTTLENECK_SEEN
     )

@@ -12,6 +12,7 @@ from gputop.diagnosis.rules import RULE_OF
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share
 from gputop.diagnosis.rules.device_badges import lost_badge
+from gputop.diagnosis.rules.doubts import with_doubts
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.health_badges import badges_without_verdict, without_praise
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
@@ -44,6 +45,7 @@ from gputop.diagnosis.verdict.rule_choice import SOON, candidate
 from gputop.diagnosis.verdict.summary import level_of, verdict_role
 from gputop.diagnosis.verdict.time_ledger import Ledger
 from gputop.diagnosis.verdict.votes import FIRST_S, SOON_S, SOON_SAMPLES, BadgeBoard, Debouncer
+from gputop.diagnosis.window.standstill import STANDING
 from gputop.diagnosis.window.window import WINDOW_S
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import count
@@ -310,6 +312,7 @@ class GpuState:
             return
         result = rule.tell(s)
         state = result.state or rule.state
+        result = with_doubts(result, state, s)
         # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.
         flag = s.flag if state == "busy_not_working" else None
         starved = rule.id in STARVED_IDS or rule.id == "starved_unattributed"
@@ -373,6 +376,8 @@ class GpuState:
             reason, title = lost.evidence, "LOST"
         elif gpu.static.is_split and not has_instances:
             reason, title = NO_INSTANCES, "MIG without instances"
+        elif reason.startswith(STANDING):
+            title = "readings stand still: not judged"
         elif gpu.asleep:
             reason, title = gpu.sm_reason or "asleep", "asleep"
         self._badges = tuple(badges)

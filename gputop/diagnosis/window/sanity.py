@@ -12,10 +12,11 @@ from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import MOST_POWER
+from gputop.diagnosis.window.standstill import NOT_BELIEVED, STANDING, Standstill
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.quantity import known
 from gputop.model.sm import INTEGRATED, MEASURED, SM_SOURCES, SmLack
@@ -31,8 +32,9 @@ SOME_WORK = 5.0
 RISEN = 3.0
 """Power of an integrated GPU at work over its lowest; on a Thor 4.7."""
 STUCK_UTIL, STUCK_S = 95.0, 30.0
-STUCK_BYTES, STUCK_POWER, STUCK_CLOCK = float(1 << 30), 0.15, 0.4
-"""A GPU on which nothing is: memory in use, and shares of the power limit and of the highest clock."""
+STUCK_BYTES, STUCK_POWER = float(1 << 30), 0.25
+"""A GPU on which nothing is: memory in use, and share of the power limit. A Blackwell board whose util was latched drew
+17 % of it at its full clock."""
 MOVED = 0.2
 """Part of the higher clock by which the clock moves, from which on a share of cycles is not one of time."""
 ENGINE_RUNS, KERNELS_RUN = 20.0, 50.0
@@ -75,6 +77,7 @@ class GpuHistory(Struct):
     """Samples at work with an SM of 0 since the last other value."""
     clock_mhz: float | None = None
     clock_before_mhz: float | None = None
+    standstill: Standstill = field(default_factory=Standstill)
 
     def add(self, gpu: GpuSample, t: float, interval_s: float) -> None:
         """Take one sample in."""
@@ -90,6 +93,7 @@ class GpuHistory(Struct):
         self.sm_source = gpu.sm_source
         self.zeros += reads_zero_at_work(gpu)
         self.clock_before_mhz, self.clock_mhz = self.clock_mhz, gpu.sm_clock_mhz
+        self.standstill.add_sample(t, gpu, max(LASTS_S, 3.0 * interval_s))
 
 
 def _other_work(gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample]) -> str | None:
@@ -144,25 +148,36 @@ def always_zero(
 def stuck(
     gpu: GpuSample, past: GpuHistory, processes: Iterable[ProcessSample], t: float
 ) -> str | None:
-    """After a suspend util may stay at 100 without a process (open-gpu-kernel-modules#1138)."""
-    util, power, limit, clock, most = (
-        gpu.util_pct, gpu.power_w, gpu.power_limit_w, gpu.sm_clock_mhz, gpu.sm_clock_max_mhz,
-    )  # fmt: skip
+    """After a kill or a suspend util may stay at 100 without a process.
+
+    Of Blackwell boards it stays until a CUDA context is opened; after a suspend (open-gpu-kernel-modules#1138) until
+    the driver is loaded anew.
+    """
+    util, power, limit = gpu.util_pct, gpu.power_w, gpu.power_limit_w
     if util is None or util < STUCK_UTIL or t - past.unmoved_since < STUCK_S or gpu.sm_active_pct:
-        return None
-    if power is None or not limit or power >= STUCK_POWER * limit:
-        return None
-    if clock is None or not most or clock >= STUCK_CLOCK * most:
-        return None
-    if gpu.mem_used_bytes is None or gpu.mem_used_bytes >= STUCK_BYTES:
         return None
     if "processes" in gpu.unavailable or any(p.gpu == gpu.static.index for p in processes):
         return None
+    if gpu.mem_used_bytes is None or gpu.mem_used_bytes >= STUCK_BYTES:
+        return None
+    has_power = power is not None and bool(limit)
+    if has_power and (power or 0.0) >= STUCK_POWER * (limit or 0.0):
+        return None
+    if not has_power and gpu.sm_active_pct is None:
+        return None
     since = datetime.fromtimestamp(past.unmoved_since, timezone.utc)
+    drawn = "" if power is None else f" and {power:.0f} W"
     return (
-        f"{STUCK} at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload "
-        "the driver"
+        f"{STUCK} at {util:.0f} since {since:%H:%M} UTC, with no process{drawn}; open and close a "
+        "CUDA context (any small CUDA program does); else reset the GPU or reload the driver"
     )
+
+
+def standing(
+    gpu: GpuSample, past: GpuHistory, _processes: Iterable[ProcessSample], t: float
+) -> str | None:
+    """Values that are equal to the last digit for a minute."""
+    return past.standstill.reason(t, gpu)
 
 
 def missed(
@@ -215,7 +230,7 @@ def is_missed(gpu: GpuSample) -> bool:
 
 def is_refuted(gpu: GpuSample) -> bool:
     """True if the util of a checked sample, and of those before it, is not believed."""
-    return gpu.unavailable.get("util_pct", "").startswith((ALWAYS_ZERO, STUCK))
+    return gpu.unavailable.get("util_pct", "").startswith((ALWAYS_ZERO, STUCK, STANDING))
 
 
 def busy_pct(gpu: GpuSample, util: float | None, sm: float | None) -> float | None:
@@ -301,6 +316,7 @@ class SanityCheck(Struct, frozen=True):
 CHECKS = (
     SanityCheck(OF_UTIL, always_zero),
     SanityCheck(OF_UTIL, stuck),
+    SanityCheck(NOT_BELIEVED, standing),
     SanityCheck(COUNTED, missed, zeros_alone=True),
     SanityCheck(("sm_active_pct",), broken),
     SanityCheck(("power_w", "energy_j"), impossible_power),
