@@ -160,7 +160,7 @@ class Diagnoser:
             return (
                 gpu,
                 state,
-                state.track.observe(now, gpu, self._sample_and_tick[gpu.static.uuid][1]),
+                state.track.add_sample(now, gpu, self._sample_and_tick[gpu.static.uuid][1]),
             )
         state.track.skip(now, gpu, self._sample_and_tick[gpu.static.uuid][1])
         return gpu, state, None

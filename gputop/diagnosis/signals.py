@@ -112,7 +112,7 @@ class LaggingRank(Struct, frozen=True):
 class BusyWait(Struct, frozen=True):
     """GPU whose samples look like waiting inside a kernel.
 
-    The state has lasted half a minute. ``waiting`` counts the GPUs of the job in this state, ``behind`` are the ranks
+    They have done so for half a minute. ``waiting`` counts the GPUs of the job in this state, ``behind`` are the ranks
     that differ.
     """
 

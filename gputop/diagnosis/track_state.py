@@ -1,9 +1,8 @@
-"""Memory of one GPU's track: its job, its window, and the reasons for which samples are dropped."""
+"""Memory of one GPU's track: its job, its window, and the holes between its samples."""
 
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 
 from msgspec import Struct
 
@@ -48,22 +47,6 @@ class TickContext(Struct, frozen=True):
     """Names of GPUs of which one has NVLinks that are up."""
     is_thinned: bool = False
     """Whether readings before this one came too soon to be judged."""
-
-
-class Restart(Enum):
-    """Why samples are dropped before they are 30 s old."""
-
-    UNREADABLE = "the GPU could not be read"
-    JOB_CHANGED = "another job, or none"
-    UTIL_REFUTED = "util proved wrong"
-    FIRST_KERNELS = "the job runs its first kernels"
-    GAP = "no sample for longer than the window; conditions stay, a gap is no information"
-    PAUSE_ENDED = "the first kernel after a minute without any"
-    SM_SOURCE_CHANGED = (
-        "two sources of one metric never mix: only the counters' columns are dropped"
-    )
-    CAUSE_CHANGED = "the last seconds contradict the window: only they are kept"
-    TRAINING_BEGAN = "compiling and warming up were a part of the start"
 
 
 class _Hole(Struct, frozen=True):

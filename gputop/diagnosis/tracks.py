@@ -1,8 +1,8 @@
 """One GPU over time: from samples to the signals that rules read.
 
-``GpuTrack.observe`` goes through a sample from top to bottom: the job (``JobState``), the restarts of the window
-(``Restart``), the sample itself (``Second``), and the means and attributions of the window (``Signals``). All memory is
-bounded.
+``GpuTrack.add_sample`` goes through a sample from top to bottom: the job (``JobState``), the restarts of the window
+(``restarts``), the sample itself (``Second``), and the means and attributions of the window (``Signals``). All memory
+is bounded.
 """
 
 from __future__ import annotations
@@ -16,15 +16,23 @@ from msgspec.structs import replace
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.host.idle_attribution import IdleAttribution, IdleSample, idle_attribution
 from gputop.diagnosis.host.idle_runs import (
-    ZERO_UTIL,
     Alternations,
     Pause,
 )
 from gputop.diagnosis.host.workers import feeders, main_address, waited_for, without_bystanders
 from gputop.diagnosis.memory_trend import MemoryTrend
+from gputop.diagnosis.restarts import (
+    CHANGE_S,
+    COMPARE_S,
+    KEEPS_SOME,
+    Arrival,
+    Restart,
+    is_long_enough,
+    reasons_to_restart,
+)
 from gputop.diagnosis.signals import LEAST_SAMPLES, HostSide, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
-from gputop.diagnosis.track_state import Holes, JobState, Restart, TickContext, WindowState
+from gputop.diagnosis.track_state import Holes, JobState, TickContext, WindowState
 from gputop.diagnosis.window.conditions import update_conditions
 from gputop.diagnosis.window.device_signs import DeviceWatch
 from gputop.diagnosis.window.doubtful_util import ReadingDoubts
@@ -57,16 +65,13 @@ from gputop.diagnosis.window.sanity import (
     kernels_pct,
 )  # fmt: skip
 from gputop.diagnosis.window.window import (
-    EPSILON_S,
     WINDOW_S,
-    WITHOUT_COUNTERS,
     GpuMeans,
     Second,
     evenly,
     gpu_means,
     host_means,
     is_steady,
-    mean,
     second_of,
 )  # fmt: skip
 from gputop.model.derived import lacks_sm
@@ -75,14 +80,7 @@ from gputop.model.feeders import SERVED_BY_PARENT
 from gputop.model.sm import MEASURED, SmLack
 from gputop.model.snapshot import GAP_INTERVALS, GpuSample, HostSample, OngoingConditions
 
-CHANGE_S, BEFORE_S, COMPARE_S = 8.0, 8.0, 3.0
-"""The last eight seconds are compared with at least so many before, so often."""
-CLEARLY = 0.5
-"""Two means of a share this far apart do not come from one cause: at eight samples of a yes or no that is 2.8 times
-the standard error."""
-_COMPARED = ("main", "main_network", "main_sleep", "main_lock", "main_poll", "main_disk", "workers")
 LOUD_SHARE = thresholds.Threshold(0.05, leave=0.1)
-LONG_PAUSE_S = 60.0
 JOB_GONE_S = 3.0
 """A job is over once its processes have been gone this long: process lists may miss a beat."""
 OLD_S = 10.0
@@ -148,99 +146,140 @@ class GpuTrack:
             links_expected=gpu.static.name in now.linked_models,
         )
 
-    def observe(
+    def add_sample(
         self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None
     ) -> Signals | None:
-        """Return the signals at this moment, or None while util itself is not measured."""
-        t, interval_s = now.t, now.interval_s
-        since_last_s = interval_s if self._last_t is None else t - self._last_t
-        self._last_t = t
-        dt = since_last_s if since_last_s <= GAP_INTERVALS * interval_s else interval_s
-        if since_last_s > dt:
-            self._holes.add(t - dt, since_last_s - dt)
-            self._job.pass_hole(since_last_s - dt)
-        if since_last_s > dt:
-            self._doubts.forget()
-        self._doubts.add_sample(t, dt, gpu)
+        """Add a sample and return the signals, or None while util itself is not measured."""
+        since_last_s = self._pass_time(now)
+        dt = _longest_sample_s(now, since_last_s)
+        self._doubts.add_sample(now.t, dt, gpu)
         measured = tick if now.host_is_new else None
-        util, util_before, busy = gpu.util_pct, self.util_now, busy_second_pct(gpu)
-        ran = kernels_pct(gpu, busy)
-
-        # The job.
         self._note_device(now, gpu, tick)
-        had_job, is_new_job = bool(self._job.pids), self._update_job(t, tick)
-        job, startup = self._job, self._job.startup
-        begins, began = False, None
-        if busy is not None and ran is not None:
-            knows = tick is not None and tick.knows_feeders
-            age_known = knows and tick is not None and tick.age_s is not None
-            begins = startup.begins_to_work(t, interval_s, max(busy, ran), age_known=age_known)
-            began = startup.began_to_train(t) if knows else None
-        if measured is not None:
-            used, total = memory_of(gpu, now.host)
-            self._trend.observe(
-                t, measured.owners, None if total is None or used is None else total - used
-            )
-            job.observe(t, measured)
-
-        # What of the window no longer holds.
-        pause = self._window.runs.current()
-        if is_new_job:
-            self._restart(Restart.JOB_CHANGED)
-        elif util_before is not None and is_refuted(gpu):
-            self._restart(Restart.UTIL_REFUTED)
-        elif begins:
-            self._restart(Restart.FIRST_KERNELS)
-            self.first_kernels_t = t
-        elif since_last_s > WINDOW_S:
-            self._restart(Restart.GAP, had_job=had_job)
-        elif (
-            pause is not None
-            and pause.length_s > LONG_PAUSE_S
-            and busy is not None
-            and busy >= ZERO_UTIL
-        ):
-            self._restart(Restart.PAUSE_ENDED)
-        if gpu.sm_source != self._sm_source:
-            if self._sm_source in MEASURED:
-                self._restart(Restart.SM_SOURCE_CHANGED)
-            self._sm_source = gpu.sm_source
+        had_job = bool(self._job.pids)
+        arrival = self._arrival(now, gpu, tick, since_last_s, dt)
+        reasons = reasons_to_restart(arrival, self._window.seconds, self._window.runs.current())
+        for reason in reasons:
+            self._restart(reason, arrival, had_job=had_job, interval_s=now.interval_s)
+        self._note_reasons(now.t, arrival, reasons)
         sm_off = self._sm_off(gpu)
-        # Of the window a sample can cover no more than all, whatever interval a recording names.
-        covered_s = min(dt, WINDOW_S)
-        second = second_of(t, covered_s, gpu, None if sm_off else gpu.sm_active_pct, measured)
-        if measured is not None and self._has_cause_changed(second):
-            self._restart(Restart.CAUSE_CHANGED, t - CHANGE_S)
-        if began is not None:
-            self._restart(Restart.TRAINING_BEGAN, began - 0.5 * interval_s)
-
-        # The sample.
-        window = self._window
-        self.util_now = util
-        has_moved = second.has_moved(window.seconds[-1] if window.seconds else None)
-        window.fresh += has_moved or t - self._renewed_t >= REPEATS_S
-        if has_moved:
-            self._renewed_t = t
-        window.add(second)
-        if busy is not None and ran is not None:
-            write = None if measured is None else measured.write_bytes
-            saves = 0.0 if measured is None else saves_pct(measured.primary) / 100.0
-            window.runs.observe(t, dt, busy, write, saves)
-            self._falls = self._alternations.observe(t, ran)
-            self._comes_and_goes = job.bursts.observe(t, busy)
-        means = gpu_means(evenly(window.seconds))
-        if measured is not None and (idle_by := kernels_pct(gpu, util)) is not None:
+        second = arrival.second.without_sm() if sm_off else arrival.second
+        self._add_second(second)
+        self.util_now = gpu.util_pct
+        self._note_idle_runs(now.t, dt, gpu, arrival.busy_pct, measured)
+        means = gpu_means(evenly(self._window.seconds))
+        if measured is not None and (idle_by := kernels_pct(gpu, gpu.util_pct)) is not None:
             self._attribute(second, idle_by, means.util_pct, measured)
-        if util is not None:
-            idle, part = 100.0 - util, 1.0 - exp(-dt / thresholds.DEMAND_SLOW_S)
-            self._slow_idle = (
-                idle
-                if self._slow_idle is None
-                else self._slow_idle + part * (idle - self._slow_idle)
-            )
-        if means.util_pct is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
+        self._note_slow_idle(dt, gpu.util_pct)
+        is_judged_by_sm = gpu.static.mig_parent is not None and gpu.sm_active_pct is not None
+        if means.util_pct is None and not is_judged_by_sm:
             return None
         return self._signals(now, gpu, NO_PROCESSES if tick is None else tick, sm_off, means)
+
+    def _pass_time(self, now: TickContext) -> float:
+        """Return the seconds since the last sample; those that it does not cover are a hole."""
+        since_last_s = now.interval_s if self._last_t is None else now.t - self._last_t
+        self._last_t = now.t
+        hole_s = since_last_s - _longest_sample_s(now, since_last_s)
+        if hole_s > 0.0:
+            self._holes.add(now.t - (since_last_s - hole_s), hole_s)
+            self._job.pass_hole(hole_s)
+            self._doubts.forget()
+        return since_last_s
+
+    def _arrival(
+        self,
+        now: TickContext,
+        gpu: GpuSample,
+        tick: GpuHostActivity | None,
+        since_last_s: float,
+        dt: float,
+    ) -> Arrival:
+        """Follow the job through a sample, and return what the sample says of the window."""
+        t, measured = now.t, tick if now.host_is_new else None
+        busy = busy_second_pct(gpu)
+        ran = kernels_pct(gpu, busy)
+        job_is_over = self._update_job(t, tick)
+        job, startup = self._job, self._job.startup
+        has_first_kernels, trains_since = False, None
+        if busy is not None and ran is not None:
+            knows_job = tick is not None and tick.knows_feeders
+            knows_age = knows_job and tick is not None and tick.age_s is not None
+            has_first_kernels = startup.begins_to_work(
+                t, now.interval_s, max(busy, ran), age_known=knows_age
+            )
+            trains_since = startup.began_to_train(t) if knows_job else None
+        if measured is not None:
+            used, total = memory_of(gpu, now.host)
+            free = None if total is None or used is None else total - used
+            self._trend.observe(t, measured.owners, free)
+            job.observe(t, measured)
+        # Of the window a sample can cover no more than all, whatever interval a recording names.
+        covered_s = min(dt, WINDOW_S)
+        return Arrival(
+            since_last_s=since_last_s,
+            second=second_of(t, covered_s, gpu, gpu.sm_active_pct, measured),
+            job_is_over=job_is_over,
+            refutes_util=self.util_now is not None and is_refuted(gpu),
+            has_first_kernels=has_first_kernels,
+            busy_pct=busy,
+            sm_source=gpu.sm_source,
+            sm_source_before=self._sm_source,
+            trains_since=trains_since,
+            is_compared=measured is not None and self._is_time_to_compare(t),
+        )
+
+    def _is_time_to_compare(self, t: float) -> bool:
+        """Whether the last seconds are compared with the window at Unix time ``t``."""
+        if self._changed_at is not None and t - self._changed_at < WINDOW_S:
+            return False
+        return t - self._compared_at >= COMPARE_S and is_long_enough(self._window.seconds, t)
+
+    def _note_reasons(self, t: float, arrival: Arrival, reasons: Sequence[Restart]) -> None:
+        """Remember the reasons that a sample brought, and its comparison."""
+        self._sm_source = arrival.sm_source
+        if Restart.FIRST_KERNELS in reasons:
+            self.first_kernels_t = t
+        if Restart.CAUSE_CHANGED in reasons:
+            self._changed_at = t
+        if arrival.is_compared and KEEPS_SOME.issuperset(reasons):
+            self._compared_at = t
+
+    def _add_second(self, second: Second) -> None:
+        """Add a sample to the window, and count it unless it repeats the one before."""
+        window = self._window
+        has_moved = second.has_moved(window.seconds[-1] if window.seconds else None)
+        if has_moved or second.t - self._renewed_t >= REPEATS_S:
+            window.fresh += 1
+        if has_moved:
+            self._renewed_t = second.t
+        window.add(second)
+
+    def _note_idle_runs(
+        self,
+        t: float,
+        dt: float,
+        gpu: GpuSample,
+        busy: float | None,
+        measured: GpuHostActivity | None,
+    ) -> None:
+        """Follow pauses, falls and bursts of the GPU through a sample."""
+        ran = kernels_pct(gpu, busy)
+        if busy is None or ran is None:
+            return
+        write_bytes, saves = None, 0.0
+        if measured is not None:
+            write_bytes, saves = measured.write_bytes, saves_pct(measured.primary) / 100.0
+        self._window.runs.observe(t, dt, busy, write_bytes, saves)
+        self._falls = self._alternations.observe(t, ran)
+        self._comes_and_goes = self._job.bursts.observe(t, busy)
+
+    def _note_slow_idle(self, dt: float, util: float | None) -> None:
+        """Follow the idle time by a slow mean."""
+        if util is None:
+            return
+        idle, part = 100.0 - util, 1.0 - exp(-dt / thresholds.DEMAND_SLOW_S)
+        before = idle if self._slow_idle is None else self._slow_idle
+        self._slow_idle = before + part * (idle - before)
 
     def _update_job(self, t: float, tick: GpuHostActivity | None) -> bool:
         """Follow the processes on this GPU; True if its job is over.
@@ -262,27 +301,38 @@ class GpuTrack:
             self._job.seen_t = t
         return is_over
 
-    def _restart(self, reason: Restart, since: float = 0.0, *, had_job: bool = False) -> None:
+    def _restart(
+        self,
+        reason: Restart,
+        arrival: Arrival | None = None,
+        *,
+        had_job: bool = False,
+        interval_s: float = 0.0,
+    ) -> None:
         """Drop samples before their time: the only place where that is done.
 
-        ``since``: Unix time from which on samples stay. ``had_job``: there was a job before a gap.
+        ``had_job``: there was a job before the sample that arrived.
         """
         if reason is Restart.JOB_CHANGED:
             self._doubts.forget()
         window = self._window
         if reason is Restart.SM_SOURCE_CHANGED:
-            window.seconds = deque(
-                replace(second, gpu=second.gpu._replace(**WITHOUT_COUNTERS))  # type: ignore[arg-type]
-                for second in window.seconds
-            )
-        elif reason in (Restart.CAUSE_CHANGED, Restart.TRAINING_BEGAN):
-            window.keep_after(since)
-            window.idle.keep_after(since)
+            window.seconds = deque(second.without_counters() for second in window.seconds)
+        elif reason is Restart.CAUSE_CHANGED and arrival is not None:
+            self._keep_after(arrival.second.t - CHANGE_S)
+        elif reason is Restart.TRAINING_BEGAN and arrival is not None:
+            if arrival.trains_since is not None:
+                self._keep_after(arrival.trains_since - 0.5 * interval_s)
         elif reason is Restart.GAP:
             self._window = WindowState(window.conditions, window.since)
             self._window.resumed = had_job
         else:
             self._window = WindowState()
+
+    def _keep_after(self, t: float) -> None:
+        """Drop what the window has up to Unix time ``t``."""
+        self._window.keep_after(t)
+        self._window.idle.keep_after(t)
 
     def _attribute(
         self, second: Second, ran: float, util: float | None, tick: GpuHostActivity
@@ -303,46 +353,6 @@ class GpuTrack:
         self._window.idle.add(
             IdleSample(second.t, second.dt, ran, counted, second.host or HostMeans(), workers)
         )
-
-    def _has_cause_changed(self, second: Second) -> bool:
-        """True if the last seconds clearly contradict the window."""
-        t, window = second.t, self._window
-        if self._changed_at is not None and t - self._changed_at < WINDOW_S:
-            return False
-        if (
-            not window.seconds
-            or t - window.seconds[0].t < CHANGE_S + BEFORE_S
-            or t - self._compared_at < COMPARE_S
-        ):
-            return False
-        self._compared_at = t
-        seconds = [*[old for old in window.seconds if old.t > t - WINDOW_S + EPSILON_S], second]
-        util = mean([old.gpu.util_pct for old in seconds], len(seconds) / 2.0)
-        if util is None or 100.0 - util < thresholds.IDLE_PCT:
-            return False
-        n = sum([old.t <= t - CHANGE_S + EPSILON_S for old in seconds])
-        if n == 0:  # samples so far apart that none is left to compare with
-            return False
-        before, now = [
-            [
-                *[
-                    mean([None if s.host is None else getattr(s.host, name) for s in part], 1)
-                    for name in _COMPARED
-                ],
-                *[
-                    sum([getattr(s, name) for s in part]) / len(part)
-                    for name in ("most_disk", "most_network")
-                ],
-            ]
-            for part in (seconds[:n], seconds[n:])
-        ]
-        pairs = zip(before, now, strict=True)
-        if any(
-            old is not None and new is not None and abs(new - old) >= CLEARLY for old, new in pairs
-        ):
-            self._changed_at = t
-            return True
-        return False
 
     def _sm_off(self, gpu: GpuSample) -> SmLack | None:
         """Why SM activity does not count now.
@@ -527,6 +537,11 @@ class GpuTrack:
             else host.cpu_outsiders_pct / 100.0,
             cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,
         )
+
+
+def _longest_sample_s(now: TickContext, since_last_s: float) -> float:
+    """Seconds that a sample covers: an interval where the last one is too long ago."""
+    return since_last_s if since_last_s <= GAP_INTERVALS * now.interval_s else now.interval_s
 
 
 def _too_old(age_s: float) -> HostSide:

@@ -97,7 +97,7 @@ def _shares_of(key: int, rows: list[FeederRow]) -> WorkerShares:
 def _mean_states(rows: Sequence[FeederRow]) -> tuple[float, ...]:
     """Means of a worker's states over its samples, in percent.
 
-    The first looks at sockets take a while: what is proven now also held before the proof, and holds after it.
+    The first looks at sockets take a while: a fact proven now also held before the proof, and holds after it.
     """
     count = len(rows)
     sums = map(sum, zip(*[row.values for row in rows], strict=True))

@@ -1,4 +1,4 @@
-"""Doubts about util that the other readings raise: they weaken what is said of idle time."""
+"""Doubts about util that the other readings raise: they weaken the words on idle time."""
 
 from __future__ import annotations
 

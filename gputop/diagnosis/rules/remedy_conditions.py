@@ -35,7 +35,7 @@ Condition = Callable[[Signals, Feeders | None], bool]
 class Spare(Struct, frozen=True):
     """A resource in a remedy: ``{gpu_memory:larger batch, }`` is dropped where none is free.
 
-    Badges ask for less of what is used up; a remedy beside them must not ask for more of it.
+    Badges ask for less of a resource that is used up; a remedy beside them must not ask for more of it.
     """
 
     is_left: bool = True

@@ -26,7 +26,7 @@ NEVER_EARLY = frozenset(rule.id for rule in (*IDLE_FAMILY, *UNATTRIBUTED, LOW_DE
 
 
 def candidate(s: Signals) -> Rule:
-    """The rule that holds now, early only where it says what is wrong."""
+    """The rule that holds now, early only where it names a fault."""
     rule = _candidate(s)
     return (
         COLLECTING if s.is_early and rule.id in NEVER_EARLY and s.samples >= s.min_samples else rule

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.window.host_activity import DISK, NETWORK, FeederRow, GpuHostActivity, known
 from gputop.diagnosis.window.host_side import HostMeans, host_second
@@ -130,6 +131,14 @@ class Second(Struct, frozen=True):
         if before is None or self.gpu != before.gpu:
             return True
         return self.host is not None and self.host != before.host
+
+    def without_sm(self) -> Second:
+        """The sample without its SM activity, which does not count."""
+        return replace(self, gpu=self.gpu._replace(sm=None, util_with_sm=None))
+
+    def without_counters(self) -> Second:
+        """The sample without what the profiling counters say."""
+        return replace(self, gpu=self.gpu._replace(**WITHOUT_COUNTERS))  # type: ignore[arg-type]
 
 
 def second_of(
