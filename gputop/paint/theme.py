@@ -137,6 +137,8 @@ STYLES: Mapping[str, Look] = {
     "gap.unknown": Look("unknown"),
     "bar.used": Look("blue", "track"),
     "bar.used.track": Look("dim", "track"),
+    "bar.wait": Look("amber", "track"),
+    "bar.wait.track": Look("dim", "track"),
     "bar.alarm": Look("red", "track"),
     "bar.alarm.track": Look("dim", "track"),
     "lane.idle": Look("unknown"),

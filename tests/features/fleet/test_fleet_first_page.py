@@ -11,7 +11,17 @@ from gputop.features.fleet.fleet_reading import LastHour
 from gputop.features.fleet.judge.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.read.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.show.fleet_screen import FleetPainted, fleet_screen, summary
-from gputop.features.fleet.show.fleet_view import FleetView, parse, rows_of, selected_host
+from gputop.features.fleet.show.fleet_ticket import ticket
+from gputop.features.fleet.show.fleet_view import (
+    FleetView,
+    GpuOfHost,
+    chosen_gpu,
+    findings,
+    next_gpu,
+    parse,
+    rows_of,
+    selected_host,
+)
 from tests.features.fleet.conftest import text_of
 
 SIZES = ((160, 48), (120, 40), (80, 24))
@@ -155,3 +165,90 @@ def test_sm_activity_of_an_idle_gpu_is_not_green(frame: FleetFrame, fleet: Simul
                 style for row in painted.rows[3:] for text, style in row if text.strip().isdigit()
             }
             assert ("value.sm" in {style.split("|")[0] for style in styles}) == is_green
+
+
+def test_what_stands_below_the_hosts_follows_their_filter(
+    frame: FleetFrame, fleet: SimulatedFleet
+) -> None:
+    late = frame.stragglers[0]
+    other = next(one for one in frame.stragglers if one.host != late.host)
+    view = FleetView(filter=parse(f"host:{late.host}"))
+    for size in SIZES[:2]:
+        text = text_of(_painted(frame, fleet, view, size).rows)
+        below = text[text.index("waste by job") :]
+        assert "stragglers 1 " in below and late.where in below and other.where not in below
+        assert "no alert fires" in below
+    alert = frame.read.alerts[0]
+    view = FleetView(filter=parse(f"host:{alert.host}"))
+    assert "1 alert firing" in text_of(_painted(frame, fleet, view, SIZES[0]).rows)
+    wasting = next(row for row in frame.waste if row.user == "ml")
+    view = FleetView(filter=parse("user:ml"))
+    shown = findings(frame, view)
+    hosts = {host.name for host in frame.hosts if "ml" in host.users}
+    wasted = sum(row.gpu_h for row in shown.waste if row.state != "idle")
+    assert wasted == pytest.approx(sum(frame.host(host).waste_gpu_h for host in hosts))  # type: ignore[union-attr, misc]
+    assert wasting.job in [row.job for row in shown.waste]
+    assert findings(frame, FleetView()).waste is frame.waste
+    top = text_of([summary(frame, view, 200)])
+    text = text_of(_painted(frame, fleet, view, SIZES[0]).rows)
+    assert f"last hour: {wasted:,.0f} GPU-h" in text and f"last hour: {wasted:,.0f} GPU-h" in top
+
+
+def test_each_gpu_of_the_selected_host_can_be_looked_at_alone(
+    frame: FleetFrame, fleet: SimulatedFleet
+) -> None:
+    host = next(one for one in frame.hosts if one.counts["lost"])
+    view = FleetView(cursor=host.name)
+    seen = []
+    for _ in range(9):
+        view = next_gpu(view, host, 1)
+        seen.append(None if view.gpu is None else view.gpu.number)
+        for panel in ("hosts", "host"):
+            shown = replace(view, panel=panel, host=host.name)
+            text = text_of(_painted(frame, fleet, shown, SIZES[0]).rows)
+            if view.gpu is None:
+                assert "↳ 1 lost · 7 working" in text and "▸" not in text
+                continue
+            gpu = view.gpu.number
+            assert f"─ GPU {gpu} of {host.name} " in text and f"▸{gpu}" in text
+            assert ("↳ 1 lost: " if gpu == "7" else "↳ 1 working") in text
+    assert seen == [*map(str, range(8)), None]
+    assert next_gpu(view, host, -1).gpu == (host.name, "7")
+    other = next(one for one in frame.hosts if one.name != host.name)
+    view = next_gpu(view, host, 1)
+    assert chosen_gpu(view, other) is other, "another host is shown as a whole"
+
+
+def test_what_is_copied_names_the_verdict_the_values_and_what_to_do(frame: FleetFrame) -> None:
+    host = next(one for one in frame.hosts if one.counts["lost"])
+    text = ticket(frame, host, 0.0)
+    for words in (
+        host.name,
+        "1 lost · 7 working: util 98 %",
+        "to do: drain the host",
+        "GPU 7   lost",
+    ):
+        assert words in text
+    assert all(gpu.read.uuid in text for gpu in host.gpus)
+    one = ticket(frame, chosen_gpu(FleetView(gpu=GpuOfHost(host.name, "3")), host), 0.0)
+    assert "GPU 3   working" in one and "GPU 7" not in one
+    reached = fleet_frame(replace(frame.read, opens={host.name: ["ssh", "-t", "n 1", "gputop"]}))
+    assert ticket(reached, host, 0.0).endswith("its own screen: ssh -t 'n 1' gputop")
+
+
+def test_a_bar_has_the_colour_of_its_words(frame: FleetFrame, fleet: SimulatedFleet) -> None:
+    rows = _painted(frame, fleet, FleetView(), SIZES[0]).rows
+    bars = {"value.alarm": "bar.alarm", "level.yellow": "bar.wait"}
+    for row in rows:
+        styles = [style.partition("|")[0] for text, style in row if text.strip()]
+        drawn = [style for style in styles if style in bars.values()]
+        if drawn:
+            words = next(style for style in styles if style in bars)
+            assert drawn == [bars[words]]
+    shown = text_of(rows)
+    ends = {
+        len(line[:79].rstrip())
+        for line in shown[shown.index("waste by job") :].split("\n")[1:6]
+        if "GPU-h" in line[:79]
+    }
+    assert len(ends) == 1, "hours end in one column"

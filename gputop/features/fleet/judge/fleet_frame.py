@@ -61,7 +61,7 @@ class GpuGroup(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Identifies the group among those of its kind."""
+        """Identifies the group among all of its kind."""
         return self.name
 
     @property
@@ -198,6 +198,23 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return _groups(self.read, "user", self.gpus, self.stragglers)
 
     @cached_property
+    def _waste_by_hosts(self) -> dict[frozenset[str], tuple[WastedHours, ...]]:
+        return {}
+
+    def waste_of(self, hosts: frozenset[str]) -> tuple[WastedHours, ...]:
+        """GPU-hours without work of some hosts, by job, user and cause."""
+        known = self._waste_by_hosts.get(hosts)
+        if known is not None:
+            return known
+        hour = self.read.hour
+        lost = [row for row in hour.lost or () if row.host in hosts]
+        shares = [share for share in self.read.shares if share.host in hosts]
+        read = replace(self.read, hour=replace(hour, lost=lost), shares=shares)
+        waste = _waste([gpu for gpu in self.gpus if gpu.read.host in hosts], read)
+        self._waste_by_hosts[hosts] = waste
+        return waste
+
+    @cached_property
     def orders(self) -> dict[tuple[str, ...], tuple[GpuGroup, ...]]:
         """Groups by order; sorting a thousand hosts at every key is slow."""
         return {}
@@ -242,6 +259,26 @@ def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFr
     )
     return FleetFrame(
         read, hosts, counts, tuple(late), _waste(gpus, read), tuple(filter(None, problems))
+    )
+
+
+def group_of_gpu(host: GpuGroup, gpu: Gpu) -> GpuGroup:
+    """One GPU of a host as a group of its own."""
+    read = gpu.read
+    counts: dict[FleetState, int] = {gpu.state: 1}
+    return replace(
+        host,
+        gpus=(gpu,),
+        jobs=tuple(filter(None, (read.job,))),
+        users=tuple(filter(None, (read.user,))),
+        counts=counts,
+        verdict=group_verdict.verdict_of(counts, (gpu,), host.down, (), {}),
+        util_pct=read.util_pct,
+        sm_active_pct=read.sm_active_pct,
+        gap_pct=gpu.gap_pct,
+        power_w=read.power_w,
+        stragglers=0,
+        faults=(),
     )
 
 

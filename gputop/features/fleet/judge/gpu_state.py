@@ -53,7 +53,7 @@ class Gpu(Struct, frozen=True):
 
     @property
     def level(self) -> Level:
-        """The level in which the GPU is drawn: its node's own, else that of its state.
+        """The level of the GPU: its node's own, else its state's.
 
         A node does not know that the scheduler holds its idle GPU for a job.
         """

@@ -147,7 +147,7 @@ class DirectFleet(FleetSource):
         )
 
     def _follow_clock(self, t: float) -> None:
-        """Move what is remembered where this machine's clock was set back."""
+        """Move all times after this machine's clock was set back."""
         if t < self._newest_t:
             by_s = t - self._newest_t
             self._began += by_s

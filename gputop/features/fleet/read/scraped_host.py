@@ -129,7 +129,7 @@ class ScrapedHost:
         return None
 
     def move_times(self, by_s: float) -> None:
-        """Move all that is remembered, when this machine's clock was set back."""
+        """Move all times, as a clock was set back."""
         pages = [replace(page, t=page.t + by_s) for page in self._pages]
         self._pages = deque(pages)
         by_minutes_s = MINUTE_S * round(by_s / MINUTE_S)

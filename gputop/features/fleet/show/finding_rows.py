@@ -22,6 +22,11 @@ NOTHING = {
 }
 
 
+WORD_STYLES = {"red": "value.alarm", "yellow": "level.yellow"}
+BAR_STYLES = {"red": "bar.alarm", "yellow": "bar.wait"}
+"""A bar has the colour of the words before it."""
+
+
 def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
     """Hours, and their cost with the user's price."""
     lost, idle = frame.not_work_gpu_h, frame.idle_gpu_h
@@ -55,28 +60,47 @@ def panel_head(view: FleetView, width: int) -> Row:
     return line.row(width)
 
 
+def hours_text(gpu_h: float, view: FleetView) -> str:
+    """GPU-hours, and with the user's price what they cost, in columns."""
+    hours = f"{gpu_h:,.1f} GPU-h".rjust(13)
+    if view.price is None:
+        return hours
+    return f"{hours}  {gpu_h * view.price:>9,.0f}"
+
+
+def _bar_width(width: int) -> int:
+    """Cells of a bar on a row of this width."""
+    if width >= 110:
+        return 24
+    return 10 if width >= 60 else 0
+
+
+def _owner_of_waste(row: WastedHours) -> str:
+    if row.job:
+        return row.job
+    return "nobody's" if row.state == "idle" else "no job known"
+
+
 def waste_line(row: WastedHours, most_hours: float, view: FleetView, width: int) -> Line:
     """Hours of a job with their cause."""
-    job = row.job or ("nobody's" if row.state == "idle" else "no job known")
-    wide, level = width >= 90, LEVELS[row.state]
-    style = {"red": "value.alarm", "yellow": "level.yellow"}.get(level, "dim")
-    line = Line().add(" ").add(fit(job, 18 if wide else 13), "value").add(" ")
-    line.add(fit(row.user or "–", 10 if wide else 7), "text").add(" ")
-    hours = f"{row.gpu_h:,.1f} GPU-h".rjust(13) + (
-        "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
-    )
-    drawn = 24 if width >= 110 else 10 if width >= 60 else 0
-    room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
-    # A job that has ended has none any more.
+    is_wide, level = width >= 90, LEVELS[row.state]
+    style = WORD_STYLES.get(level, "dim")
+    line = Line().add(" ").add(fit(_owner_of_waste(row), 18 if is_wide else 13), "value").add(" ")
+    line.add(fit(row.user or "–", 10 if is_wide else 7), "text").add(" ")
+    hours = hours_text(row.gpu_h, view)
+    bar_cells = _bar_width(width)
+    room = width - line.width - len(hours) - 2
+    if bar_cells:
+        room -= bar_cells + 1
+    # A job that has ended has no GPU any more.
     gpus = f", {count(row.gpus, 'GPU')}" if row.gpus else ""
-    line.add(fit(f"{cause_words(row.cause)}{gpus}", room), style).add(" ")
-    if drawn:
+    line.add(fit(f"{cause_words(row.cause)}{gpus}", max(12, room)), style).add(" ")
+    if bar_cells:
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
         scale = 0.0 if row.state == "idle" else most_hours
-        line.add_all(
-            bar(row.gpu_h, scale, drawn, view.glyphs, "bar.alarm" if level == "red" else "bar.used")
-        )
-    return line.add(hours, "value")
+        bar_style = BAR_STYLES.get(level, "bar.used")
+        line.add_all(bar(row.gpu_h, scale, bar_cells, view.glyphs, bar_style))
+    return line.to(width - len(hours) - 1).add(hours, "value")
 
 
 def straggler_line(straggler: Straggler, width: int) -> Line:

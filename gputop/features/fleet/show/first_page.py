@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from gputop.features.fleet.fleet_reading import FiringAlert
-from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup
+from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup, WastedHours
 from gputop.features.fleet.show import finding_rows, fleet_host
-from gputop.features.fleet.show.fleet_view import Entry, FleetView
+from gputop.features.fleet.show.fleet_ticket import opening
+from gputop.features.fleet.show.fleet_view import (
+    Entry,
+    FleetView,
+    HostFindings,
+    chosen_gpu,
+    findings,
+)
 from gputop.model.clean_text import terminal_safe
 from gputop.model.quantity import count
 from gputop.paint.cells import shorten
@@ -26,6 +33,8 @@ LEAST_CHARTS, MOST_CHARTS = 4, 16
 """Rows of the charts of a host: two lines of them, of two rows and of eight."""
 SIDE_BY_SIDE = 120
 """Cells from which waste and stragglers stand beside each other."""
+RULE_CELLS = 10
+"""Cells of a rule besides its title and hints."""
 MOST_ALERTS = 3
 """Alerts that are named."""
 
@@ -40,17 +49,32 @@ def lower_half(
         return []
     hosts = min(len(frame.hosts), max(LEAST_HOSTS, room // 2 - 3))
     left = room - 2 - hosts - 1
-    about = [fleet_host.rule(fleet_host.title_of(selected), "enter: all of it", width)]
-    about += fleet_host.evidence(selected, width)
-    left -= len(about)
+    head = _host_rule(frame, view, selected, width)
+    evidence = fleet_host.evidence(chosen_gpu(view, selected), width)
+    left -= 1 + len(evidence)
     lists = _lists(frame, view, width, most=_most_listed(left))
     if len(lists) > left:
-        return about if left >= 0 else []
+        return [head, *evidence] if left >= 0 else []
     left -= len(lists)
     charts: list[Row] = []
     if left >= LEAST_CHARTS:
         charts = fleet_host.charts(selected.gpus, view, width, min(left, MOST_CHARTS, _tall(room)))
-    return [*about[:1], *charts, *about[1:], *lists]
+    return [head, *charts, *evidence, *lists]
+
+
+def _host_rule(frame: FleetFrame, view: FleetView, host: GpuGroup, width: int) -> Row:
+    """The rule above a host, with as many hints as there is room for."""
+    title = fleet_host.host_title(view, host)
+    if width >= SIDE_BY_SIDE:
+        title += "   last hour"
+    hints = ["enter: all of it", "[ ]: GPU", "y: copy"]
+    command = opening(frame.read.opens, host.name)
+    # The command as one types it, not with all that gputop adds to it.
+    if command:
+        hints.append(f"ssh -t {terminal_safe(host.name)} gputop")
+    while len(hints) > 1 and len(title) + len("   ".join(hints)) + RULE_CELLS > width:
+        hints.pop()
+    return fleet_host.rule(title, "   ".join(hints), width)
 
 
 def _tall(room: int) -> int:
@@ -67,56 +91,68 @@ def _most_listed(left: int) -> int:
 
 def _lists(frame: FleetFrame, view: FleetView, width: int, most: int) -> list[Row]:
     """Waste by job and stragglers, side by side where the screen is wide."""
+    found = findings(frame, view)
     if width < SIDE_BY_SIDE:
-        late = f"s: {count(len(frame.stragglers), 'straggler')}"
-        right = f"{late}   A: {count(len(frame.read.alerts), 'alert')}"
-        return _waste(frame, view, width, most, right)
+        late = f"s: {count(len(found.stragglers), 'straggler')}"
+        right = f"{late}   A: {count(len(found.alerts), 'alert')}"
+        return _waste(frame, view, found, width, most, right)
     half = width // 2
-    lefts = _waste(frame, view, half - 1, most, "w: all")
-    rights = _stragglers(frame, width - half, most)
-    pairs = zip_longest(lefts, rights, fillvalue=())
-    return [Line().add_all(left).to(half).add_all(right).row(width) for left, right in pairs]
-
-
-def _waste(frame: FleetFrame, view: FleetView, width: int, most: int, right: str) -> list[Row]:
-    wasted = [row for row in frame.waste if row.state != "idle"]
-    hours = sum(row.gpu_h for row in wasted)
-    title = "waste by job, last hour" + (f": {hours:,.0f} GPU-h" if wasted else "")
-    rows = [fleet_host.rule(title, right, width)]
-    if not wasted:
-        words = frame.read.hour.note or "the last hour is being read…"
-        if frame.read.hour.lost is not None:
-            words = finding_rows.NOTHING["waste"]
-        return [*rows, _dim(words, width)]
-    shown = most if len(wasted) <= most else most - 1
-    rows += [
-        finding_rows.waste_line(row, frame.most_wasted_gpu_h, view, width).row(width)
-        for row in wasted[:shown]
-    ]
-    hidden = wasted[shown:]
-    if hidden:
-        # With the rows above it is the sum on top.
-        rows.append(_rest(len(hidden), sum(row.gpu_h for row in hidden), width))
+    lefts = _waste(frame, view, found, half - 1, most, "w: all")
+    rights = _stragglers(frame, found, width - half, most)
+    rows: list[Row] = []
+    for left, right_row in zip_longest(lefts, rights, fillvalue=()):
+        rows.append(Line().add_all(left).to(half).add_all(right_row).row(width))
     return rows
 
 
-def _rest(jobs: int, hours: float, width: int) -> Row:
-    line = Line().add(f" {jobs} more", "dim")
-    text = f"{hours:,.1f} GPU-h"
+def _waste(
+    frame: FleetFrame, view: FleetView, found: HostFindings, width: int, most: int, right: str
+) -> list[Row]:
+    wasted = [row for row in found.waste if row.state != "idle"]
+    hours = sum(row.gpu_h for row in wasted)
+    title = "waste by job, last hour"
+    if wasted:
+        title += f": {hours:,.0f} GPU-h"
+    rows = [fleet_host.rule(title, right, width)]
+    if not wasted:
+        return [*rows, _dim(_why_no_waste(frame), width)]
+    most_hours = max(row.gpu_h for row in wasted)
+    shown = most if len(wasted) <= most else most - 1
+    lines = [finding_rows.waste_line(row, most_hours, view, width) for row in wasted[:shown]]
+    rows += [line.row(width) for line in lines]
+    hidden = wasted[shown:]
+    if hidden:
+        # With the rows above it is the sum on top.
+        rows.append(_rest(hidden, view, width))
+    return rows
+
+
+def _why_no_waste(frame: FleetFrame) -> str:
+    """Words for an hour in which no job wasted anything, or that is not known."""
+    if frame.read.hour.lost is not None:
+        return finding_rows.NOTHING["waste"]
+    return frame.read.hour.note or "the last hour is being read…"
+
+
+def _rest(hidden: Sequence[WastedHours], view: FleetView, width: int) -> Row:
+    """Count the hidden jobs and their hours."""
+    line = Line().add(f" {len(hidden)} more", "dim")
+    text = finding_rows.hours_text(sum(row.gpu_h for row in hidden), view)
     return line.to(width - len(text) - 1).add(text, "dim").row(width)
 
 
-def _stragglers(frame: FleetFrame, width: int, most: int) -> list[Row]:
+def _stragglers(frame: FleetFrame, found: HostFindings, width: int, most: int) -> list[Row]:
     """Stragglers, and the alerts that fire."""
-    late = frame.stragglers
-    rows = [fleet_host.rule(f"stragglers {len(late) or ''}".rstrip(), "s: all   A: alerts", width)]
+    late = found.stragglers
+    title = f"stragglers {len(late)}" if late else "stragglers"
+    rows = [fleet_host.rule(title, "s: all   A: alerts", width)]
     rows += [finding_rows.straggler_line(one, width).row(width) for one in late[: most - 1]]
     if not late:
         words = "no GPU holds its job up"
         if frame.read.shares:
             words = "no alert fires for one: only alerts tell of jobs out of sight"
         rows.append(_dim(words, width))
-    rows.append(_alerts(frame.read.alerts, width))
+    rows.append(_alerts(found.alerts, width))
     return rows
 
 
@@ -125,8 +161,9 @@ def _alerts(alerts: Sequence[FiringAlert], width: int) -> Row:
     if not alerts:
         return _dim("no alert fires", width)
     named = [f"{alert.name} {alert.host}".strip() for alert in alerts[:MOST_ALERTS]]
-    more = f" · and {len(alerts) - MOST_ALERTS} more" if len(alerts) > MOST_ALERTS else ""
-    text = f"{count(len(alerts), 'alert')} firing: {' · '.join(named)}{more}"
+    if len(alerts) > MOST_ALERTS:
+        named.append(f"and {len(alerts) - MOST_ALERTS} more")
+    text = f"{count(len(alerts), 'alert')} firing: {' · '.join(named)}"
     return Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width)
 
 

@@ -22,6 +22,7 @@ from gputop.features.fleet.show.fleet_screen import (
     help_rows,
     waiting_screen,
 )
+from gputop.features.fleet.show.fleet_ticket import ticket
 from gputop.features.fleet.show.fleet_view import FLEET_KEYS, FleetView, Panel
 from gputop.features.fleet.show.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
@@ -276,6 +277,36 @@ def open_row(app: FleetApp) -> None:
         )
 
 
+def choose_gpu(app: FleetApp, step: int) -> None:
+    """Look at the next GPU of the selected host alone."""
+    group = _shown_host(app)
+    if group is None or not group.gpus:
+        app.say("no host is selected whose GPUs are known")
+        return
+    app.see(fleet_view.next_gpu(app.view, group, step))
+
+
+def _shown_host(app: FleetApp) -> GpuGroup | None:
+    """The selected host, or the one on screen."""
+    if app.frame is None:
+        return None
+    return app.frame.host(fleet_view.selected_host(app.frame, app.view))
+
+
+def copy(app: FleetApp) -> None:
+    """Copy the selected host or GPU, job or user for a ticket."""
+    from gputop.tui.screens.text_page import show_copied
+
+    if app.frame is None:
+        return
+    entry = _shown_host(app) or fleet_view.selected(app.frame, app.view)
+    if not isinstance(entry, GpuGroup):
+        app.say("no host is selected that could be copied")
+        return
+    chosen = fleet_view.chosen_gpu(app.view, entry)
+    show_copied(app, ticket(app.frame, chosen, app.view.utc_offset_s))
+
+
 def move(app: FleetApp, step: int) -> None:
     if app.frame is not None and app.view.panel != "host":
         app.see(
@@ -352,6 +383,9 @@ HANDLERS: Mapping[str, Callable[[FleetApp], object]] = MappingProxyType({
     "open": open_row,
     "jobs": next_grouping,
     **{panel: partial(toggle, panel=panel) for panel in ("stragglers", "waste", "alerts")},
+    "previous_gpu": partial(choose_gpu, step=-1),
+    "next_gpu": partial(choose_gpu, step=1),
+    "copy": copy,
     "up": partial(move, step=-1),
     "down": partial(move, step=1),
     "page_up": lambda app: move(app, -max(1, app.canvas.page - 1)),

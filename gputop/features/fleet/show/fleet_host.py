@@ -8,7 +8,7 @@ from gputop.diagnosis.verdict.catalogue import titles
 from gputop.features.fleet.judge.fleet_frame import GpuGroup, mean
 from gputop.features.fleet.judge.gpu_state import ABSENT, WORDS, Gpu
 from gputop.features.fleet.show.fleet_data import GPU_COLUMNS, GpuColumn
-from gputop.features.fleet.show.fleet_view import FleetView
+from gputop.features.fleet.show.fleet_view import FleetView, chosen_gpu
 from gputop.features.fleet.show.group_rows import sm_style
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import step_time
@@ -28,6 +28,8 @@ MOST_CHART_ROWS = 12
 _COLUMNS = sorted(
     (column for column in GPU_COLUMNS if column.head), key=lambda column: column.place
 )
+MOST_TEXT_ROWS = 2
+"""Rows of a verdict, and of a remedy."""
 MOST_FAULTS = 5
 """Faults of a host that are named."""
 KEPT = ("rule", "title", "heading")
@@ -53,45 +55,78 @@ def rule(title: str, right: str, width: int) -> Row:
 
 def title_of(group: GpuGroup) -> str:
     """The host with its job and user."""
-    job = (
-        group.jobs[0]
-        if len(group.jobs) == 1
-        else f"{len(group.jobs)} jobs"
-        if group.jobs
-        else "no job"
-    )
+    job = "no job"
+    if len(group.jobs) == 1:
+        job = group.jobs[0]
+    elif group.jobs:
+        job = f"{len(group.jobs)} jobs"
     user = f" ({group.users[0]})" if len(group.users) == 1 else ""
     return terminal_safe(f"{group.title}   {job}{user}")
 
 
-def evidence(group: GpuGroup, width: int) -> list[Row]:
-    """Rows of the verdict with values, and the remedy."""
+def host_title(view: FleetView, group: GpuGroup) -> str:
+    """The host or its chosen GPU, with job and user."""
+    chosen = chosen_gpu(view, group)
+    if chosen is group or view.gpu is None:
+        return title_of(group)
+    return terminal_safe(f"GPU {view.gpu.number} of ") + title_of(chosen)
+
+
+def _values(group: GpuGroup) -> list[str]:
+    """Means and sums of a group's GPUs, in words."""
     reads = [gpu.read for gpu in group.gpus]
-    means = {"util": group.util_pct, "SM": group.sm_active_pct,
-             "DRAM": mean((read.dram_active_pct, 1) for read in reads),
-             "tensor": mean((read.tensor_active_pct, 1) for read in reads)}  # fmt: skip
-    parts = [f"{word} {number(value)} %" for word, value in means.items() if value is not None]
+    means = {
+        "util": group.util_pct,
+        "SM": group.sm_active_pct,
+        "DRAM": mean((read.dram_active_pct, 1) for read in reads),
+        "tensor": mean((read.tensor_active_pct, 1) for read in reads),
+    }
+    words = [f"{word} {number(value)} %" for word, value in means.items() if value is not None]
     if group.power_w is not None:
-        parts.append(f"{group.power_w:.0f} W")
+        words.append(_power(group.power_w))
     used_bytes = [read.mem_used_bytes for read in reads if read.mem_used_bytes is not None]
     if used_bytes:
-        parts.append(f"{memory(sum(used_bytes))} held")
-    by = (
-        "gputop on the node"
-        if any(gpu.state_by == "gputop" for gpu in group.gpus)
-        else "means over 5 min"
-    )
-    values = ", ".join(parts)
-    values = f"; its last values: {values}" if group.down else f": {values} ({by})"
-    rows = [
-        # The first one is part of the verdict.
-        Line().add(f" ! {shorten(terminal_safe(text), width - 5)}", "level.yellow").row(width)
-        for text in group.faults[1:MOST_FAULTS]
-    ]
-    text = terminal_safe(group.verdict.text) + values * bool(parts)
-    for glyph, words, style in (("↳", text, "evidence"), ("→", group.remedy, "remedy")):
-        for i, line in enumerate(folded(words, width - 5)[:2] if words else ()):
-            rows.append(Line().add(f" {' ' if i else glyph} {line}", style).row(width))
+        words.append(f"{memory(sum(used_bytes))} held")
+    return words
+
+
+def _power(power_w: float) -> str:
+    return f"{power_w / 1000.0:.1f} kW" if power_w >= 1000.0 else f"{power_w:.0f} W"
+
+
+def verdict_line(group: GpuGroup) -> str:
+    """The verdict with the values that it follows from."""
+    verdict = terminal_safe(group.verdict.text)
+    values = ", ".join(_values(group))
+    if not values:
+        return verdict
+    if group.down is not None:
+        return f"{verdict}; its last values: {values}"
+    judged_there = any(gpu.state_by == "gputop" for gpu in group.gpus)
+    source = "gputop on the node" if judged_there else "means over 5 min"
+    return f"{verdict}: {values} ({source})"
+
+
+def evidence(group: GpuGroup, width: int) -> list[Row]:
+    """Rows of the verdict with values, and the remedy."""
+    rows: list[Row] = []
+    # The first fault is part of the verdict.
+    for text in group.faults[1:MOST_FAULTS]:
+        fault = shorten(terminal_safe(text), width - 5)
+        rows.append(Line().add(f" ! {fault}", "level.yellow").row(width))
+    rows += _folded_rows("↳", verdict_line(group), "evidence", width)
+    rows += _folded_rows("→", group.remedy, "remedy", width)
+    return rows
+
+
+def _folded_rows(glyph: str, text: str, style: str, width: int) -> list[Row]:
+    """A text after a glyph, in two rows at most; none for an empty one."""
+    rows: list[Row] = []
+    if not text:
+        return rows
+    for line in folded(text, width - 5)[:MOST_TEXT_ROWS]:
+        begin = " " if rows else glyph
+        rows.append(Line().add(f" {begin} {line}", style).row(width))
     return rows
 
 
@@ -122,6 +157,7 @@ def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     """One GPU: its number, its chart, util, SM and gap."""
     read, alarm, is_absent = gpu.read, gpu.state == "busy_not_working", gpu.state in ABSENT
     with_words = size >= LEAST_FOR_WORDS
+    is_chosen = view.gpu == (read.host, read.gpu)
     room = size - LABEL - (WITH_WORDS if with_words else NUMBERS) - 1
     # The last hour over so many columns; blank until it was read.
     util, sm = (
@@ -133,6 +169,8 @@ def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     name = terminal_safe(read.gpu)
     labels = {0: "100", tall - 1: "0"} if tall >= LEAST_FOR_AXIS else {}
     labels[tall // 2] = (f"GPU{name}" if len(name) == 1 else name)[: LABEL - 2]
+    if is_chosen:
+        labels[tall // 2] = f"▸{name}"[: LABEL - 2]
     numbers = (
         ("util", read.util_pct, "strong"),
         ("SM", read.sm_active_pct, sm_style(read.sm_active_pct, gpu.state, alarm=alarm)),
@@ -140,7 +178,11 @@ def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     )
     rows: list[list[Span]] = []
     for y in range(tall):
-        style = "value" if y == tall // 2 and not is_absent else "dim"
+        style = "dim"
+        if y == tall // 2 and is_chosen:
+            style = "title"
+        elif y == tall // 2 and not is_absent:
+            style = "value"
         line = (
             Line()
             .add(labels.get(y, "").rjust(LABEL - 2), style)
@@ -158,7 +200,8 @@ def _chart(gpu: Gpu, view: FleetView, size: int, tall: int) -> list[list[Span]]:
 
 def host_page(group: GpuGroup, view: FleetView, width: int, height: int) -> list[Row]:
     """The whole screen below the header for one host."""
-    rows = [rule(title_of(group), "", width), *evidence(group, width)]
+    chosen = chosen_gpu(view, group)
+    rows = [rule(host_title(view, group), "", width), *evidence(chosen, width)]
     steps = any(gpu.read.step_s is not None for gpu in group.gpus)
     columns = [column for column in _COLUMNS if steps or column.key != "step_s"]
     heads = "".join(f"{column.head:>{column.width}}" for column in columns)

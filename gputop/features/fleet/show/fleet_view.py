@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_reading import FiringAlert, History
-from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup, WastedHours, worst_first
+from gputop.features.fleet.judge.fleet_frame import (
+    FleetFrame,
+    GpuGroup,
+    WastedHours,
+    group_of_gpu,
+    worst_first,
+)
 from gputop.features.fleet.judge.straggler import Straggler
 from gputop.model.expression import Expression, Vocabulary, parse_expression
 from gputop.model.metrics import Unit
@@ -95,6 +101,13 @@ def _field_value(field: str, group: GpuGroup) -> float | Sequence[str] | None:
     return [text for of in ("host", "job", "user", "verdict") for text in _TEXTS[of](group)]
 
 
+class GpuOfHost(NamedTuple):
+    """A GPU of a host, by its number."""
+
+    host: str
+    number: str
+
+
 Panel = Literal["hosts", "jobs", "users", "stragglers", "waste", "alerts", "host"]
 GROUPED: dict[Panel, str] = {"jobs": "job", "users": "user"}
 Entry = GpuGroup | Straggler | WastedHours | FiringAlert
@@ -116,6 +129,8 @@ class FleetView(Struct, frozen=True):
     inverted: bool = False
     filter: Expression = NO_FILTER
     host: str | None = None
+    gpu: GpuOfHost | None = None
+    """The GPU that is looked at alone; None: its whole host."""
     history: History | None = None
     past_t: float | None = None
     paused: bool = False
@@ -219,6 +234,46 @@ def selected_host(frame: FleetFrame, view: FleetView) -> str | None:
     return None if entry is None or isinstance(entry, WastedHours) else entry.host or None
 
 
+def chosen_gpu(view: FleetView, group: GpuGroup) -> GpuGroup:
+    """The GPU of this host that is looked at alone; else the host."""
+    if view.gpu is None or view.gpu.host != group.name:
+        return group
+    chosen = [gpu for gpu in group.gpus if gpu.read.gpu == view.gpu.number]
+    return group_of_gpu(group, chosen[0]) if chosen else group
+
+
+def next_gpu(view: FleetView, group: GpuGroup, step: int) -> FleetView:
+    """Look at the next GPU of the host, and after its last one at the whole host."""
+    numbers = [gpu.read.gpu for gpu in group.gpus]
+    # The whole host stands before its first GPU.
+    place = 0
+    if view.gpu is not None and view.gpu.host == group.name and view.gpu.number in numbers:
+        place = numbers.index(view.gpu.number) + 1
+    place = (place + step) % (len(numbers) + 1)
+    gpu = GpuOfHost(group.name, numbers[place - 1]) if place else None
+    return replace(view, gpu=gpu)
+
+
+class HostFindings(Struct, frozen=True):
+    """Waste, stragglers and alerts of the hosts that pass the filter."""
+
+    waste: Sequence[WastedHours]
+    stragglers: Sequence[Straggler]
+    alerts: Sequence[FiringAlert]
+
+
+def findings(frame: FleetFrame, view: FleetView) -> HostFindings:
+    """Findings of the hosts that are listed; of the whole fleet without a filter."""
+    if not view.filter:
+        return HostFindings(frame.waste, frame.stragglers, frame.read.alerts)
+    hosts = frozenset(group.name for group in groups(frame, view))
+    return HostFindings(
+        frame.waste_of(hosts),
+        [late for late in frame.stragglers if late.host in hosts],
+        [alert for alert in frame.read.alerts if alert.host in hosts],
+    )
+
+
 FLEET_KEYS = (
     *section(
         "everywhere",
@@ -238,6 +293,11 @@ FLEET_KEYS = (
         Key("stragglers", "s", "the GPUs that slow their jobs down"),
         Key("waste", "w", "GPU-hours of the last hour that were not work, by job, user and cause"),
         Key("alerts", "A", "the alerts firing in Prometheus"),
+        Key("previous_gpu", "left_square_bracket", "the GPU before, of the selected host"),
+        Key(
+            "next_gpu", "right_square_bracket", "the next GPU of the selected host; then all of it"
+        ),
+        Key("copy", "y", "copy the host or GPU for a ticket: verdict, values, remedy"),
     ),
     *section(
         "rows",
