@@ -417,6 +417,10 @@ _OTHER_WAITS = ("network", "lock", "sleep", "poll", "pipe", "write", "other")
 """Waits beside the disk; of equal ones the first counts."""
 
 
+LEAST_WAIT_PCT = 5.0
+"""Share of its time from which a process waits on something; one that always runs waits on nothing [judged]."""
+
+
 class ProcessSample(Struct, frozen=True, omit_defaults=True, gc=False):
     """One process on one GPU.
 
@@ -476,18 +480,23 @@ class ProcessSample(Struct, frozen=True, omit_defaults=True, gc=False):
     def waiting_on(self) -> str | None:
         """Wait state that took most time.
 
-        None if the process mostly ran or was not observed.
+        None if the process hardly waited or was not observed.
         """
         if self.main_looks is not None:
-            waits = {state: count for state, count in self.main_looks.counts if state != "run"}
-            return max(waits, key=lambda state: waits[state], default=None)
+            looks = dict(self.main_looks.counts)
+            all_looks = sum(looks.values())
+            looks.pop("run", None)
+            state = max(looks, key=lambda state: looks[state], default=None)
+            if state is None or looks[state] < LEAST_WAIT_PCT / 100.0 * all_looks:
+                return None
+            return state
         time: FeedTime | MainTime = self.main if self.role == "gpu" else self.feed
         wait, most = "disk", time.disk or 0.0
         for name in _OTHER_WAITS:
             share = getattr(time, name, None)
             if share is not None and share > most:
                 wait, most = name, share
-        if most <= (time.unread or 0.0):
+        if most < LEAST_WAIT_PCT or most <= (time.unread or 0.0):
             return None
         if wait == "poll":
             return "queue"

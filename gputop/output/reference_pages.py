@@ -151,6 +151,11 @@ def sources_page() -> Document:
             "SM activity has several sources. For each GPU the first that works is used; where it fails the next one "
             "takes over, the chart's line breaks there, and the place is marked. Two sources are never mixed into one "
             "number. `gputop doctor` says for each GPU which of them work, why the others do not, and what to do.",
+            "Nsight Compute beside gputop: `ncu` wants the hardware counters for itself. NVML, GPM and a dcgm-exporter "
+            "that gputop only reads leave them to it, so `ncu -o kernel python train.py` runs beside a plain `gputop`. "
+            "With `--perf`, or with `--dcgmi` before Hopper, quit gputop first; or start `ncu`, which then says that "
+            "the counters are in use, and start it again after 2 s: gputop gives them back when it sees `ncu`, `nsys` "
+            "or DCGM, and takes them again 60 s after those have ended.",
         ),
         (section("SM activity", (), ("source", "works on", "what it asks", "shown as"), rows),),
     )

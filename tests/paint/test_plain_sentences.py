@@ -13,7 +13,7 @@ from gputop.diagnosis.rules.shown_idle import main_is_unclear
 from gputop.diagnosis.types import Attribution
 from gputop.model.feeders import MainLooks
 from gputop.model.quantity import mfu_words
-from gputop.model.snapshot import HostSample, ProcessSample
+from gputop.model.snapshot import HostSample, MainTime, ProcessSample
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint import host_rows
@@ -45,6 +45,16 @@ def test_a_process_that_sleeps_is_asleep_and_waits_for_nothing_else() -> None:
     assert waiting("sleep").waiting_on == "sleep"
     assert "asleep" in page_of(waiting("sleep")) and ", waits on" not in page_of(waiting("sleep"))
     assert "asleep, waits on lock" in page_of(waiting("lock"))
+
+
+def test_a_process_that_always_runs_waits_on_nothing() -> None:
+    """The few looks between two batches are no queue that a process at 101 % waits in."""
+    runs = replace(train(main=100.0), state="R", cpu_pct=101.0)
+    for poll_pct, wait in ((0.0, None), (4.0, None), (6.0, "queue")):
+        assert replace(runs, main=MainTime(disk=0.0, poll=poll_pct, unread=0.0)).waiting_on == wait
+    for queue_looks, wait in ((1, None), (3, "queue")):
+        looks = MainLooks((("run", 30), ("queue", queue_looks)))
+        assert replace(runs, main_looks=looks).waiting_on == wait
 
 
 def test_a_value_that_is_missing_is_named_as_its_column_is() -> None:
