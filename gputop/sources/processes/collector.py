@@ -14,10 +14,9 @@ from gputop.model.feeders import Outsider
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders, Throttling, cpu_quota
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
-from gputop.sources.processes.count.member import Member
+from gputop.sources.processes.count.job_process import JobProcess
 from gputop.sources.processes.count.share_collector import ShareCollector
 from gputop.sources.processes.look.process_threads import HostThreads
-from gputop.sources.processes.resolve.related_processes import find_parents
 from gputop.sources.processes.tree.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.tree.process_facts import FactsReader, allowed_cores, allowed_cpus
 from gputop.sources.processes.tree.process_table import (
@@ -29,6 +28,7 @@ from gputop.sources.processes.tree.process_table import (
 from gputop.sources.processes.tree.process_tree import (
     CommandOf,
     ProcessPlace,
+    find_parents,
     find_ray_tasks,
     find_trees,
 )
@@ -71,8 +71,8 @@ class ProcessCollector:
         self._outsiders = Outsiders(proc, self._facts.user)
         self._queued_at: float | None = None
         self.shares = ShareCollector(proc)
-        self._members: dict[int, Member] = {}
-        self._exited: dict[int, Member] = {}
+        self._members: dict[int, JobProcess] = {}
+        self._exited: dict[int, JobProcess] = {}
         self._changed: set[int] = set()
         self._listed: dict[int, float | None] = {}
         self._commands: dict[int, tuple[Stat, bytes, bool]] = {}
@@ -109,7 +109,7 @@ class ProcessCollector:
             for throttling in self._throttling.values():
                 throttling.read()
         self._measure(now)
-        self.shares.read(now, self._members, util, largest_owners(gpu_processes))
+        self.shares.set_shares(now, self._members, util, largest_owners(gpu_processes))
         self._find_outsiders(now if self._clock is None else self._clock())
         samples = self._gpu_samples(gpu_processes, uptime)
         for member in self._members.values():
@@ -240,7 +240,7 @@ class ProcessCollector:
         throttling, self._throttling = self._throttling, {}
         for pid, place in places.items():
             member = former.pop(pid, None)
-            if member is not None and member.place.stat.starttime != place.stat.starttime:
+            if member is not None and not member.is_still(place):
                 former[pid], member = member, None
             member = self._settled(pid, place, command_of(pid, place.stat), member)
             group = member.facts.folders.cpu[:1]
@@ -251,8 +251,8 @@ class ProcessCollector:
                     shared.read()
                 self._throttling[group[0]] = member.throttling = shared
             self._members[pid] = member
+        self.shares.set_members(self._members)
         for pid, member in former.items():
-            self.shares.forget(member)
             member.watched.close()
             now_there = self._table.get(pid)
             if pid in self._listed and (
@@ -262,13 +262,18 @@ class ProcessCollector:
         self._exited = {pid: member for pid, member in self._exited.items() if pid in self._listed}
 
     def _settled(
-        self, pid: int, place: ProcessPlace, command: bytes, member: Member | None
-    ) -> Member:
+        self, pid: int, place: ProcessPlace, command: bytes, member: JobProcess | None
+    ) -> JobProcess:
         """Return the member for a place, and create a new one if needed."""
         if member is None:
             watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors)
-            member = Member(
-                pid, place, command, self._facts.read(pid, place.stat.comm, command), watched
+            member = JobProcess(
+                self._proc,
+                pid,
+                place,
+                command,
+                self._facts.read(pid, place.stat.comm, command),
+                watched,
             )
             self._masked_at = None
             if place.role == "gpu":
@@ -292,9 +297,10 @@ class ProcessCollector:
             # Discovery, or a lack of cores, may take longer than the interval between two readings.
             now = now if self._clock is None else self._clock()
             reading = member.reading = member.watched.read(now)
+            member.was_read = True
             if reading is None:
                 self._changed.add(pid)
-                self.shares.forget(member)
+                self.shares.forget(pid)
                 continue
             stat, place_stat = reading.stat, member.place.stat
             # Children of a zombie get another parent, and need not run for this to happen.
@@ -343,7 +349,7 @@ class ProcessCollector:
                 samples.append(self._unseen(process, member or self._exited.get(process.pid)))
         return samples
 
-    def _unseen(self, process: GpuProcess, member: Member | None) -> ProcessSample:
+    def _unseen(self, process: GpuProcess, member: JobProcess | None) -> ProcessSample:
         """Return the sample of a listed process that /proc lacks.
 
         The sample has the driver's values and the reason.

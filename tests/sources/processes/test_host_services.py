@@ -57,11 +57,11 @@ def test_a_service_is_named_while_it_computes(does: str) -> None:
         assert root is not None
         placed = {os.getpid(): ProcessPlace(root, os.getpid(), 3, "gpu", None, "")}
         begun = time.monotonic()
-        services.note(begun, (ADDRESS, port), found[1], os.getpid())
+        services.note_wait(begun, (ADDRESS, port), found[1], os.getpid())
         seen: dict[int, ProcessPlace] = {}
         # A machine that others crowd leaves it a part of a core.
         while not seen and time.monotonic() - begun < (20.0 if does == "computes" else 3.0):
-            seen = services.find(time.monotonic(), table, placed, ends)
+            seen = services.computing(time.monotonic(), table, placed, ends)
             time.sleep(0.3)
         assert list(seen) == ([pid] if does == "computes" else [])
         if seen:
@@ -72,11 +72,11 @@ def test_a_service_is_named_while_it_computes(does: str) -> None:
                 True,
             )
             # Who is a part of a job already is not placed again, and whom nobody asks is forgotten.
-            assert services.find(time.monotonic(), table, {**placed, **seen}, ends) == {}
-            services.keep(begun + KEPT_S, (ADDRESS, port))
-            services.find(begun + KEPT_S + 5.0, table, placed, ends)
+            assert services.computing(time.monotonic(), table, {**placed, **seen}, ends) == {}
+            services.note_wait_again(begun + KEPT_S, (ADDRESS, port))
+            services.computing(begun + KEPT_S + 5.0, table, placed, ends)
             assert list(services._services) == [(ADDRESS, port)]
-            services.find(begun + 2.0 * KEPT_S + 5.0, table, placed, ends)
+            services.computing(begun + 2.0 * KEPT_S + 5.0, table, placed, ends)
             assert not services._services
 
 
@@ -105,10 +105,10 @@ def test_a_service_that_rests_is_not_named_however_long_its_threads_queue(
     stat = table.get(root)
     assert stat is not None
     placed = {root: ProcessPlace(stat, root, 0, "gpu", None, "")}
-    services.note(0.0, (ADDRESS, 80), 77, root)
+    services.note_wait(0.0, (ADDRESS, 80), 77, root)
     for second in range(3):
         for tid in range(501, 530):
             times = f"{second * run_ms * 10**6} {second * queued_ms * 10**6} {second + 1}\n"
             fake.write(f"proc/{service}/task/{tid}/schedstat", times)
-        seen = services.find(float(second), table, placed, Listening())
+        seen = services.computing(float(second), table, placed, Listening())
     assert (list(seen) == [service]) is is_named

@@ -140,7 +140,7 @@ def test_process_data_older_than_ten_seconds_are_no_evidence_and_say_so() -> Non
 
 
 def test_a_link_out_of_proc_is_read_and_never_followed(tmp_path: Path) -> None:
-    from gputop.sources.processes.resolve.open_files import held
+    from gputop.sources.processes.tree.open_files import held
 
     folder = tmp_path / "7" / "fd"
     folder.mkdir(parents=True)

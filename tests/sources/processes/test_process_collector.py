@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gputop.model.feeders import FeederShares, MainWaits
-from gputop.model.snapshot import ProcessSample
+from gputop.model.snapshot import FeedTime, MainTime, ProcessSample
+from gputop.model.wait_shares import WaitShares
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.count.member import Member
-from gputop.sources.processes.count.wait_shares import TimeShares
+from gputop.sources.processes.count.job_process import JobProcess
+from gputop.sources.processes.count.time_shares import TimeShares
 from gputop.sources.processes.look.process_threads import Threads
 from gputop.sources.processes.tree.job_identity import JobIdentity
 from gputop.sources.processes.tree.process_facts import Facts
@@ -331,13 +331,20 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     }
     place = ProcessPlace(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
-    member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
+    watched = WatchedProcess("/nowhere", 7, 100, Descriptors(0))
+    member = JobProcess("/nowhere", 7, place, b"", facts, watched)
     member.seen_threads = Threads(True, False, 81, 82.0, None)
-    states, waits = FeederShares.__struct_fields__, MainWaits.__struct_fields__
+    states, waits = FeedTime.__struct_fields__, MainTime.__struct_fields__[:-1]
     member.shares = TimeShares(
-        FeederShares(*(number / 100.0 for number in range(1, 10))), "socket", 77, rx_bytes_per_s=78.0, listens=True,
-        main=MainWaits(*(number / 100.0 for number in range(11, 20))), saves=0.21, mount="/mnt",
-    )  # fmt: skip
+        WaitShares(**{state: number / 100.0 for number, state in enumerate(states, 1)}),
+        "socket",
+        77,
+        rx_bytes_per_s=78.0,
+        listens=True,
+        main=WaitShares(**{wait: number / 100.0 for number, wait in enumerate(waits, 11)}),
+        saves=0.21,
+        mount="/mnt",
+    )
     reading = ProcessReading(**{**rates, "stat": stat, "unavailable": {"io": "x"}})
     sample = member.sample(
         reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, 93.0, 94.0, 95.0, {"a": "y"})
@@ -381,10 +388,10 @@ def test_wait_channels_are_closed_once_nothing_is_sampled() -> None:
 
     def read_until(jobs: list[GpuProcess], is_open: bool) -> None:
         until = time.monotonic() + 20.0 * slowness()
-        while bool(sampler._files) is not is_open and time.monotonic() < until:
+        while sampler._has_channels() is not is_open and time.monotonic() < until:
             collector.read(time.monotonic(), jobs, {0: 10.0})
             time.sleep(0.2)
-        assert bool(sampler._files) is is_open
+        assert sampler._has_channels() is is_open
 
     try:
         read_until([job], True)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes.look import wait_state
-from gputop.sources.processes.look.mounts import Mount
 from gputop.sources.processes.look.wait_state import (
     BLOCKED,
     WaitClassifier,
@@ -20,6 +19,7 @@ from gputop.sources.processes.look.wait_state import (
     is_internet,
     protocol_of,
 )
+from gputop.sources.processes.tree.open_files import Mount
 
 PID = 100
 UNKNOWN = "some_new_filesystem_wait"

@@ -20,19 +20,21 @@ from msgspec.structs import replace
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, Via, WaitEnd
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.look import system_calls
-from gputop.sources.processes.look.wait_observation import Job, WaitObservation, WaitTarget
-from gputop.sources.processes.look.wait_state import WaitClassifier
-from gputop.sources.processes.resolve import open_files
-from gputop.sources.processes.resolve.open_files import HeldInodesCache
-from gputop.sources.processes.resolve.pipe_writers import PipeWriters
+from gputop.sources.processes.look.wait_state import (
+    Job,
+    WaitClassifier,
+    WaitObservation,
+    WaitTarget,
+)
 from gputop.sources.processes.resolve.socket_tables import PeerLookup, unix_peer
+from gputop.sources.processes.resolve.tracked_process import TrackedProcesses
 from gputop.sources.processes.resolve.wait_target import (
     ONE_OF_MANY,
     OUTSIDE,
     WaitResolver,
     children_of,
 )
+from gputop.sources.processes.tree import open_files, system_calls
 from gputop.sources.processes.tree.process_facts import RunRank
 
 BEGIN = """
@@ -74,14 +76,14 @@ class Watched:
     def forget(self) -> None:
         """Forget what was seen of all processes."""
         self._classifier = WaitClassifier("/proc")
-        self._files = HeldInodesCache("/proc")
-        self._resolver = WaitResolver("/proc", self._classifier, self._files, PeerLookup())
+        self._tracked = TrackedProcesses("/proc")
+        self._resolver = WaitResolver("/proc", self._classifier, self._tracked, PeerLookup())
 
     def look(self, called: tuple[str, ...] = (), threads: bool = False) -> WaitObservation:
         """Look once. ``called`` are loaders by name."""
         now, folder = time.monotonic(), f"/proc/{self.pid}"
-        self._files.begin()
-        found = self._classifier.thread(now, self.pid, folder)
+        self._tracked.begin_round(now)
+        found = self._classifier.classify_thread(now, self.pid, folder)
         assert found is not None
         tids = (
             [tid for tid in os.listdir(f"{folder}/task") if tid != str(self.pid)] if threads else []
@@ -91,7 +93,7 @@ class Watched:
         job = Job(kin, loaders, tids, **self.job)
         if self.root is not None:
             job = Job((self.root, *kin), loaders, root=self.root)
-        return self._resolver.observe(now, self.pid, found[1], job, loaders)[0]
+        return self._resolver.follow_wait(now, self.pid, found[1], job, loaders)[0]
 
     def until(
         self, wanted: WaitTarget, called: tuple[str, ...] = (), threads: bool = False
@@ -491,7 +493,7 @@ def test_programs_that_main_runs_one_after_the_other_are_its_children() -> None:
 
 
 def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path) -> None:
-    writers = PipeWriters(str(tmp_path))
+    writers = TrackedProcesses(str(tmp_path))
 
     def count(pid: int, wchar: int, write_bytes: int) -> None:
         (tmp_path / str(pid)).mkdir(exist_ok=True)

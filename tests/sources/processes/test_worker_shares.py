@@ -18,33 +18,35 @@ from gputop.model.snapshot import ProcessSample
 from gputop.model.wait_shares import WaitShares
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.count.process_tracker import RECENT_S, ProcessTracker
-from gputop.sources.processes.count.wait_sampler import SamplingPlan, WaitSampler
-from gputop.sources.processes.count.wait_shares import (
-    WaitCounts,
+from gputop.sources.processes.count.socket_reader import SocketReader
+from gputop.sources.processes.count.time_shares import (
     as_network,
-    count_waits,
     in_place_of_waits,
     main_waits,
     shares_of,
     thread_shares,
 )
-from gputop.sources.processes.look.wait_observation import Job, WaitObservation
-from gputop.sources.processes.look.wait_state import WaitClassifier, WaitState
+from gputop.sources.processes.count.wait_counts import (
+    RECENT_S,
+    WaitCounts,
+    WaitHistory,
+    count_waits,
+)
+from gputop.sources.processes.count.wait_sampler import SamplingPlan, WaitSampler
+from gputop.sources.processes.look.wait_state import Job, WaitClassifier, WaitObservation, WaitState
 from gputop.sources.processes.resolve import socket_activity, socket_tables
-from gputop.sources.processes.resolve.open_files import HeldInodes, HeldInodesCache, held
-from gputop.sources.processes.resolve.related_processes import find_parents
-from gputop.sources.processes.resolve.socket_activity import SocketReader
 from gputop.sources.processes.resolve.socket_tables import (
     PeerLookup,
     SocketTables,
     TcpSocket,
     tcp_tables,
 )
+from gputop.sources.processes.resolve.tracked_process import TrackedProcesses
 from gputop.sources.processes.resolve.wait_target import WaitResolver
+from gputop.sources.processes.tree.open_files import HeldInodes, held
 from gputop.sources.processes.tree.outsiders import Outsiders
 from gputop.sources.processes.tree.process_table import ProcessTable
-from gputop.sources.processes.tree.process_tree import find_trees
+from gputop.sources.processes.tree.process_tree import find_parents, find_trees
 from gputop.sources.procfs import Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import collector_of, sample
@@ -96,16 +98,18 @@ def _count(
     """
     classifier, read = WaitClassifier(str(fake.proc)), list[str]()
     resolver = WaitResolver(
-        str(fake.proc), classifier, HeldInodesCache(str(fake.proc)), PeerLookup()
+        str(fake.proc), classifier, TrackedProcesses(str(fake.proc)), PeerLookup()
     )
     seen: list[WaitObservation] = []
-    thread = classifier.thread
-    classifier.thread = lambda now, pid, folder: read.append(folder) or thread(now, pid, folder)  # type: ignore[method-assign,func-returns-value]
+    thread = classifier.classify_thread
+    classifier.classify_thread = lambda now, pid, folder: (
+        read.append(folder) or thread(now, pid, folder)
+    )  # type: ignore[method-assign,func-returns-value]
     job = Job((), frozenset(), tids)
     for number in range(looks):
         work(number)
         read.clear()
-        seen += resolver.observe(
+        seen += resolver.follow_wait(
             T + number / 4, ROOT, WaitState("lock", "futex_wait"), job, (), most_threads
         )
     return count_waits(
@@ -123,8 +127,8 @@ def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_lo
     counts, read = _count(fake, 40, [str(tid) for tid in names])
     assert read <= 24
     # Each runs on a core of its own, or they share one.
-    assert thread_shares(counts, 200.0) == WaitShares(run=1.0)
-    assert thread_shares(counts, 100.0) == WaitShares(run=0.5, queued=0.5)
+    assert thread_shares(counts, 2.0) == WaitShares(run=1.0)
+    assert thread_shares(counts, 1.0) == WaitShares(run=0.5, queued=0.5)
 
 
 def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakeProc) -> None:
@@ -140,13 +144,13 @@ def test_of_threads_that_take_turns_each_look_sees_the_one_at_work(fake: FakePro
             )
 
     counts, read = _count(fake, 12, [str(tid) for tid in names], 4, work)
-    assert thread_shares(counts, 1.0) == WaitShares(network=1.0)
+    assert thread_shares(counts, 0.01) == WaitShares(network=1.0)
     assert read <= 12
 
 
 def test_threads_that_hand_on_a_core_are_one_feeder(fake: FakeProc) -> None:
     fake.process(ROOT, threads={101: "python", 102: "python"}, runs=1)
-    assert thread_shares(_count(fake, 3, ["101", "102"])[0], 96.0).run == pytest.approx(0.96)
+    assert thread_shares(_count(fake, 3, ["101", "102"])[0], 0.96).run == pytest.approx(0.96)
     fake.write(f"proc/{ROOT}/task/101/stat", "101 (python) S 1 1 " + "0 " * 40)
     fake.write(f"proc/{ROOT}/task/102/wchan", "tcp_sendmsg_locked")
     assert thread_shares(_count(fake, 3, ["101", "102"])[0], 1.0).network == pytest.approx(1.0)
@@ -161,7 +165,7 @@ def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() 
     ):
         accepted, _ = server.accept()
         with accepted:
-            seen, me = SocketReader("/proc", PeerLookup()), os.getpid()
+            seen, me = SocketReader("/proc", TrackedProcesses("/proc"), PeerLookup()), os.getpid()
             mine = held("/proc", me)
             assert (
                 mine is not None
@@ -174,9 +178,9 @@ def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() 
             accepted.sendall(bytes(5000))
             client.recv(5000, socket.MSG_WAITALL)
             assert tcp_tables().tcp[os.fstat(client.fileno()).st_ino].received - before == 5000
-            seen.roots = {me: me}
-            seen.read(T)
-            news = seen.activity(me)
+            seen.request(T, {me: me})
+            seen.read_due(T)
+            news = seen.activity(T, me)
             # What comes in through a socket of its own that listens is demand, not data.
             assert news is not None and news.listens and news.rx_bytes_per_s is None
 
@@ -206,13 +210,13 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(
         "tcp_tables",
         lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()}),
     )
-    seen = SocketReader("/proc", PeerLookup())
-    seen.roots = {WORKER: ROOT}
+    seen = SocketReader("/proc", TrackedProcesses("/proc"), PeerLookup())
+    seen.request(T, {WORKER: ROOT})
     for second in range(3):
         counts[1] += 50_000
         counts[2] += 9_000_000
-        seen.read(T + second)
-    news = seen.activity(WORKER)
+        seen.read_due(T + second)
+    news = seen.activity(T, WORKER)
     assert news is not None and news.rx_bytes_per_s == 50_000.0
 
 
@@ -227,12 +231,12 @@ def test_one_that_opens_a_connection_for_each_item_is_known_though_it_has_none_b
         {i: TcpSocket(False, 0, ((b"\1", 5000 + i), (b"\2", 443))) for i in range(9)}
     )
     monkeypatch.setattr(socket_tables, "tcp_tables", lambda: tables)
-    seen, fresh = SocketReader("/proc", PeerLookup()), []
-    seen.roots = {WORKER: ROOT}
+    seen, fresh = SocketReader("/proc", TrackedProcesses("/proc"), PeerLookup()), []
+    seen.request(T, {WORKER: ROOT})
     for number, inodes in enumerate(({1}, (), {2}, (), {3}, {4}, (), (), (), ())):
         held_now[WORKER] = frozenset(inodes)
-        seen.read(T + 5 * number)
-        news = seen.activity(WORKER)
+        seen.read_due(T + 5 * number)
+        news = seen.activity(T, WORKER)
         assert news is not None
         fresh.append(news.fresh)
     assert fresh == [0, 0, 1, 1, 2, 3, 3, 2, 1, 0]
@@ -271,11 +275,13 @@ def test_a_stopped_worker_of_another_user_is_known_to_wait_for_no_data(fake: Fak
 
 
 def test_what_is_stopped_does_nothing_of_what_it_did_a_moment_ago() -> None:
-    tracker = ProcessTracker()
+    tracker = WaitHistory()
 
     def waits(now: float, kind: str, state: str = "S") -> WaitShares:
         seen = [WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(6)]
-        tracker.observe(now, seen, Stat(b"", state, 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True)
+        tracker.add_observations(
+            now, seen, Stat(b"", state, 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True
+        )
         return main_waits(tracker.counts, 1.0, fetches=False)[0]
 
     assert waits(T, "sleep") == WaitShares(sleep=1.0)
@@ -283,13 +289,15 @@ def test_what_is_stopped_does_nothing_of_what_it_did_a_moment_ago() -> None:
 
 
 def test_each_second_with_enough_looks_has_its_own_shares() -> None:
-    tracker = ProcessTracker()
+    tracker = WaitHistory()
 
     def waits(now: float, kind: str, looks: int) -> WaitShares:
         seen = [
             WaitObservation(now - part / 10, ROOT, ROOT, WaitState(kind)) for part in range(looks)
         ]
-        tracker.observe(now, seen, Stat(b"", "S", 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True)
+        tracker.add_observations(
+            now, seen, Stat(b"", "S", 1, 1, 0, 1, 0, 0), moves=False, holds_gpu=True
+        )
         return main_waits(tracker.counts, 1.0, fetches=False)[0]
 
     assert waits(T, "lock", 6) == WaitShares(lock=1.0)
@@ -332,12 +340,12 @@ def test_a_main_thread_on_a_core_is_seen_to_run(fake: FakeProc) -> None:
     assert root.main_waits == "run 4" and root.waits_for == ()
 
 
-@pytest.mark.parametrize("run", [0.0, 30.0, 180.0])
+@pytest.mark.parametrize("run", [0.0, 0.3, 1.8])
 @pytest.mark.parametrize(
     "waits", [{}, {"sleep": 1}, {"queue": 2, "disk": 1, "socket": 3, "run": 1}]
 )
 def test_shares_add_up_to_the_whole_time(run: float, waits: dict[str, int]) -> None:
-    shares = shares_of(run, 10.0, waits)
+    shares = shares_of(run, 0.1, waits)
     assert sum(astuple(shares)) == pytest.approx(1.0)
     assert sum(astuple(in_place_of_waits(shares, WaitShares(run=1.0)))) == pytest.approx(1.0)
     assert sum(astuple(as_network(shares, 0.2))) == pytest.approx(1.0)
@@ -488,10 +496,10 @@ def test_samples_are_few_between_two_readings_that_follow_each_other_soon(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    sampler: Any = WaitSampler("/nowhere", Any, Any, lambda _: None)  # type: ignore[arg-type]
+    sampler: Any = WaitSampler(Any, Any, Any, lambda _: None)  # type: ignore[arg-type]
     sampler._worker = SimpleNamespace(ask=lambda: None)
     for _ in range(4):
-        sampler.plan(SamplingPlan(mains=(7,), jobs={7: Job()}))
+        sampler.set_plan(SamplingPlan(mains=(7,), jobs={7: Job()}))
         now[0] += every_s
     assert len(sampler._due) == most
     assert all(now[0] - every_s <= due <= now[0] for due in sampler._due)

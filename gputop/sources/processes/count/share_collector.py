@@ -7,72 +7,60 @@ fetch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 
-from msgspec.structs import replace
-
-from gputop.sources.processes.count.member import Member
-from gputop.sources.processes.count.process_tracker import FETCHED_S, ProcessTracker
-from gputop.sources.processes.count.socket_evidence import add_socket_evidence
+from gputop.sources.processes.count.job_process import JobProcess
+from gputop.sources.processes.count.socket_reader import SocketReader, request_sockets
+from gputop.sources.processes.count.time_shares import SocketEvidence, TimeShares, time_shares
+from gputop.sources.processes.count.wait_counts import THREAD
 from gputop.sources.processes.count.wait_sampler import SamplingPlan, WaitingGpus, WaitSampler
-from gputop.sources.processes.count.wait_shares import TimeShares, looks_of, main_waits, targets_of
-from gputop.sources.processes.look.wait_observation import INSIDE, Job
-from gputop.sources.processes.look.wait_state import WaitClassifier
-from gputop.sources.processes.resolve.open_files import HeldInodesCache
-from gputop.sources.processes.resolve.related_processes import HeldBy, OtherEnd
-from gputop.sources.processes.resolve.socket_activity import SocketReader
+from gputop.sources.processes.look.wait_state import Job, WaitClassifier
 from gputop.sources.processes.resolve.socket_tables import PeerLookup
+from gputop.sources.processes.resolve.tracked_process import TrackedProcesses
 from gputop.sources.processes.resolve.wait_target import WaitResolver
 from gputop.sources.processes.tree.process_table import ProcessTable
-from gputop.sources.processes.tree.process_tree import ProcessPlace
+from gputop.sources.processes.tree.process_tree import HeldBy, OtherEnd, ProcessPlace
 
 EXPLAINS = 0.6
 """A process with at least this useful share needs no other explanation."""
 MAIN_EXPLAINS = 0.8
 """Useful share of the idle time from which a main thread needs no other explanation: it may sleep while it waits for
 the GPU."""
-SETTLES_S = 3.5
-UNSEEN_SETTLES_S = 15.0
-"""Settling time, in seconds, if threads that may explain a wait were not read yet."""
 JOBS_AGAIN_S = 3.0
 """Interval between updates of the jobs' processes."""
-LEADS_OUT = ("network", "file", "socket")
-"""Kinds of wait targets that are reported for a worker; those within the job are already part of its shares."""
 
 
-def _job(root: Member, members: Collection[Member]) -> Job:
+def _job(root: JobProcess, members: Collection[JobProcess]) -> Job:
     """Return the processes that may feed a GPU process.
 
     They are all processes of its tree and those related to it; the loaders are marked.
     """
     kin = [member for member in members if member.place.root == root.pid and member is not root]
-    loaders = frozenset(member.pid for member in kin if member.role == "loader")
-    torch = frozenset(
-        member.pid for member in kin if member.pid in loaders and member.place.rule == "R1"
-    )
-    tids, backward = (
-        ((), ()) if root.threads is None else (root.threads.feeder_tids, root.threads.backward_tids)
-    )
-    absent = (
-        ""
-        if root.rank is None
-        else root.rank.missing(m.rank for m in members if m.rank is not None)
-    )
-    has_threads = root.seen_threads is not None and root.seen_threads.ranks
+    loaders = [member for member in kin if member.role == "loader"]
+    torch = frozenset(member.pid for member in loaders if member.place.rule == "R1")
+    feeder_tids: Sequence[str] = ()
+    backward_tids: Sequence[str] = ()
+    if root.threads is not None:
+        feeder_tids = tuple(root.threads.feeder_tids)
+        backward_tids = tuple(root.threads.backward_tids)
+    absent = ""
+    if root.rank is not None:
+        absent = root.rank.missing(m.rank for m in members if m.rank is not None)
+    has_rank_threads = root.seen_threads is not None and root.seen_threads.ranks
     return Job(
-        tuple(member.pid for member in kin),
-        torch or loaders,
-        tuple(tids),
+        pids=tuple(member.pid for member in kin),
+        loaders=torch or frozenset(member.pid for member in loaders),
+        threads=feeder_tids,
         rank=root.rank,
-        absent=absent,
+        is_rank=has_rank_threads or root.rank is not None,
         torch=torch,
-        backward=tuple(backward),
-        is_rank=has_threads or root.rank is not None,
+        absent=absent,
+        backward=backward_tids,
     )
 
 
-def _jobs(followed: Iterable[Member], members: Mapping[int, Member]) -> dict[int, Job]:
+def _jobs(followed: Iterable[JobProcess], members: Mapping[int, JobProcess]) -> dict[int, Job]:
     """Return, for each process, its possible wait targets."""
     jobs: dict[int, Job] = {}
     for member in followed:
@@ -94,56 +82,61 @@ class ShareCollector:
 
     def __init__(self, proc: str) -> None:
         self._classifier = WaitClassifier(proc)
-        self._files = HeldInodesCache(proc)
+        self.tracked = TrackedProcesses(proc)
         self._peers = PeerLookup()
-        self._sockets = SocketReader(proc, self._peers)
-        self._resolver = WaitResolver(proc, self._classifier, self._files, self._peers)
-        self.sampler = WaitSampler(proc, self._classifier, self._resolver, self._sockets.read)
+        self._sockets = SocketReader(proc, self.tracked, self._peers)
+        self._resolver = WaitResolver(proc, self._classifier, self.tracked, self._peers)
+        self.sampler = WaitSampler(
+            self.tracked, self._classifier, self._resolver, self._sockets.read_due
+        )
         self._gpus = WaitingGpus()
         self._plan = SamplingPlan()
         self._jobs_at = float("-inf")
 
-    def read(
+    def set_shares(
         self,
         now: float,
-        members: Mapping[int, Member],
+        members: Mapping[int, JobProcess],
         util: Mapping[int, float | None],
         mains: Set[int],
     ) -> None:
-        """Set the shares of each process that was read.
+        """Set the shares of each process that was read, and plan the samples until the next reading.
 
         ``util`` is each GPU's utilisation in percent, by index. ``mains`` are the GPU processes that verdicts use:
         their main threads are sampled most, if their GPUs wait. All other GPU processes have no shares.
         """
-        self._gpus.observe(now, util)
+        self._gpus.add_util(now, util)
         present = [member for member in members.values() if member.reading is not None]
-        waiting = {
-            m.pid for m in present if m.is_gpu and self._gpus.waits(m.place.gpu or 0, unknown=True)
-        }
-        close = [
-            m
-            for m in present
-            if (m.place.root or m.pid) in waiting and (m.pid in mains or not m.is_gpu)
-        ]
+        close = self._close(present, mains)
+        close_pids = {member.pid for member in close}
         with self.sampler.lock:
-            self._files.begin()
-            observations = self.sampler.take()
+            self.tracked.begin_round(now)
             for member in present:
-                member.take(now, observations.get(member.pid, []))
+                member.note_reading(now)
             unclear = self._unexplained(close)
-            for member in close:
-                if member.is_gpu:
-                    member.shares = (
-                        member.thread_shares() if member in unclear else TimeShares(unread=True)
-                    )
-            add_socket_evidence(self._sockets, now, unclear, members)
-            for member in close:
-                _complete(now, member)
+            sockets = request_sockets(self._sockets, now, unclear, members)
         for member in present:
-            if member.is_gpu and not (member.pid in waiting and member.pid in mains):
+            if member.pid in close_pids:
+                member.shares = _close_shares(now, member, sockets.get(member.pid))
+            elif member.is_gpu:
                 member.shares = None
+            else:
+                member.shares = member.observations_now.by_activity
         self._plan = self._sampling_plan(now, present, close, unclear, members)
-        self.sampler.plan(self._plan)
+        self.sampler.set_plan(self._plan)
+
+    def _close(self, present: Collection[JobProcess], mains: Set[int]) -> list[JobProcess]:
+        """Return the processes of waiting GPUs, which are sampled closely."""
+        waiting = set[int]()
+        for member in present:
+            if member.is_gpu and self._gpus.waits(member.place.gpu or 0, unknown=True):
+                waiting.add(member.pid)
+        close: list[JobProcess] = []
+        for member in present:
+            is_waiting = (member.place.root or member.pid) in waiting
+            if is_waiting and (member.pid in mains or not member.is_gpu):
+                close.append(member)
+        return close
 
     def close(self) -> None:
         """End the sampling thread."""
@@ -159,7 +152,7 @@ class ShareCollector:
     ) -> dict[int, ProcessPlace]:
         """Return places of computing local services with waiting jobs."""
         with self.sampler.lock:
-            return self._resolver.services.find(now, table, placed, self._peers)
+            return self._resolver.services.computing(now, table, placed, self._peers)
 
     @contextmanager
     def lookups(self, now: float) -> Iterator[tuple[HeldBy, OtherEnd]]:
@@ -169,39 +162,44 @@ class ShareCollector:
         """
         with self.sampler.lock:
             yield (
-                lambda pid: self._files.held_by(now, pid),
+                lambda pid: self.tracked.held_by(now, pid),
                 lambda inode: self._peers.peer_of(now, inode),
             )
 
-    def forget(self, member: Member) -> None:
+    def forget(self, pid: int) -> None:
         """Forget an exited process: its pid may be reused soon."""
-        member.waits = ProcessTracker()
         with self.sampler.lock:
-            self._resolver.forget(member.pid)
-            self._sockets.forget(member.pid)
-            self.sampler.forget(member.pid)
+            self.tracked.forget(pid)
 
-    def _unexplained(self, close: Collection[Member]) -> list[Member]:
+    def set_members(self, members: Mapping[int, JobProcess]) -> None:
+        """Set the processes of the trees; those that left them are forgotten."""
+        with self.sampler.lock:
+            self.tracked.set_members(members)
+
+    def _unexplained(self, close: Collection[JobProcess]) -> list[JobProcess]:
         """Return processes whose GPU's waiting is explained by neither a loader nor the main thread."""
-        explained = set()
-        for member in close:
-            waits, busy = member.waits, self._gpus.busy(member.place.gpu or 0)
-            # A main thread that works during most GPU idle time waits for no other process.
-            if (
-                member.role == "loader"
-                and waits.useful >= EXPLAINS
-                and waits.counts.evidence != "thread"
-            ) or (member.is_gpu and waits.own_useful - busy >= MAIN_EXPLAINS * (1.0 - busy)):
-                explained.add(member.place.root)
+        explained = {member.place.root for member in close if self._explains(member)}
         return [member for member in close if member.place.root not in explained]
+
+    def _explains(self, member: JobProcess) -> bool:
+        """Return whether a process does so much that its GPU's waiting needs no other explanation."""
+        if member.role == "loader":
+            by_itself = member.waits.counts.evidence != THREAD
+            if by_itself and member.means.useful >= EXPLAINS:
+                return True
+        if not member.is_gpu:
+            return False
+        # A main thread that works during most GPU idle time waits for no other process.
+        busy = self._gpus.busy(member.place.gpu or 0)
+        return member.means.own - busy >= MAIN_EXPLAINS * (1.0 - busy)
 
     def _sampling_plan(
         self,
         now: float,
-        present: Collection[Member],
-        close: Collection[Member],
-        unclear: Collection[Member],
-        members: Mapping[int, Member],
+        present: Collection[JobProcess],
+        close: Collection[JobProcess],
+        unclear: Collection[JobProcess],
+        members: Mapping[int, JobProcess],
     ) -> SamplingPlan:
         """Return which processes are sampled until the next reading."""
         followed = {member.pid: member for member in close}
@@ -215,56 +213,37 @@ class ShareCollector:
                 for pid, member in members.items()
                 if member.role == "loader" or not member.place.may_feed
             }
-        # A process that sleeps on is still in the same wait.
-        background = [
-            m
-            for m in present
-            if m.pid not in followed and not (m.watched.main_slept and m.waits.latest)
-        ]
+        background: list[int] = []
+        for member in present:
+            # A process that sleeps on is still in the same wait.
+            sleeps_on = member.watched.main_slept and member.waits.latest is not None
+            if member.pid not in followed and not member.is_gpu and not sleeps_on:
+                background.append(member.pid)
         return SamplingPlan(
-            [member.pid for member in close if member.is_gpu],
-            [member.pid for member in close if not member.is_gpu],
-            [member.pid for member in background if not member.is_gpu],
-            {
-                member.pid
-                for member in unclear
-                if member.is_gpu or (member.role == "loader" and member.may_wait_inside)
-            },
-            independent,
-            jobs,
+            mains=[member.pid for member in close if member.is_gpu],
+            workers=[member.pid for member in close if not member.is_gpu],
+            background=background,
+            threaded={member.pid for member in unclear if _has_threads_to_sample(member)},
+            independent=independent,
+            jobs=jobs,
         )
 
 
-def _complete(now: float, member: Member) -> None:
-    """Add wait targets and a main thread's waits to the shares of a process.
+def _has_threads_to_sample(member: JobProcess) -> bool:
+    """Return whether other threads of a process may cause its wait."""
+    return member.is_gpu or (member.role == "loader" and member.may_wait_inside)
 
-    The shares are unread until the first samples are complete: pipes, threads and sockets may still explain the waiting
-    until then.
-    """
-    waits, reading, shares = member.waits, member.reading, member.shares or TimeShares()
-    if waits.close_at is None:
-        waits.close_at = now
-    if waits.latest is not None and waits.latest.state.mount is not None:
-        shares = replace(shares, mount=waits.latest.state.mount)
-    watched_s = now - waits.close_at
-    if watched_s < UNSEEN_SETTLES_S and shares.evidence is None and shares.shares.useful < 0.5:
-        unseen = (
-            not waits.counts.inner
-            and waits.latest is not None
-            and waits.latest.state.kind in INSIDE
-        )
-        if (watched_s < SETTLES_S or unseen) and not shares.unread:
-            shares = replace(shares, unread=True)
-    fresh = waits.fresh
-    if not member.is_gpu:
-        # Unchanged shares keep their sample.
-        if fresh and (targets := targets_of(fresh, LEADS_OUT)):
-            shares = replace(shares, waits_for=targets)
-    elif reading is not None and reading.main_run_pct is not None:
-        rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
-        main, saves = main_waits(waits.counts, rest, fetches=now - waits.fetched_at <= FETCHED_S)
-        shares = replace(shares, main=main, saves=saves)
-        if fresh:
-            targets = targets_of(fresh, in_line=waits.has_line(now))
-            shares = replace(shares, main_looks=looks_of(fresh), waits_for=targets)
-    member.shares = shares
+
+def _close_shares(now: float, member: JobProcess, sockets: SocketEvidence | None) -> TimeShares:
+    """Return the shares of a process of a waiting GPU."""
+    if sockets is not None and _proves_a_fetch(sockets):
+        member.note_fetch(now)
+    return time_shares(member.counters(), member.close_observations(now), sockets)
+
+
+def _proves_a_fetch(sockets: SocketEvidence) -> bool:
+    """Return whether the sockets of a process show that data arrived for it."""
+    activity = sockets.activity
+    if activity is None or not sockets.is_asked or activity.asks_root:
+        return False
+    return activity.fetches

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from gputop.sources.processes.look.process_threads import LEAST_THREADS, MOST_THREADS
-from gputop.sources.processes.look.wait_observation import Job, WaitObservation
-from gputop.sources.processes.look.wait_state import UNREAD, WaitClassifier
+from gputop.sources.processes.look.wait_state import (
+    UNREAD,
+    Job,
+    WaitClassifier,
+    WaitObservation,
+    WaitState,
+)
+from gputop.sources.processes.resolve.tracked_process import TrackedProcess, TrackedProcesses
 from gputop.sources.processes.resolve.wait_target import WaitResolver
-from gputop.sources.procfs import Descriptors, ProcessFiles
+from gputop.sources.procfs import Descriptors
 from gputop.system.worker import Worker
 
 if TYPE_CHECKING:
@@ -60,7 +66,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._next = 0
 
-    def take(self, pids: Sequence[int], limit: int) -> Sequence[int]:
+    def next_of(self, pids: Sequence[int], limit: int) -> Sequence[int]:
         """Return the next items, at most ``limit``."""
         if len(pids) <= limit:
             return pids
@@ -72,53 +78,33 @@ class RoundRobin:
 class WaitSampler:
     """Samples the wait states of processes, on its own thread.
 
-    ``classifier`` and ``resolver`` are used under ``lock`` alone. So is ``also``, which is called once between two
-    readings for other reads that must not be in step with them.
+    ``tracked``, ``classifier`` and ``resolver`` are used under ``lock`` alone. So is ``also``, which is called once
+    between two readings for other reads that must not be in step with them.
     """
 
     def __init__(
         self,
-        proc: str,
+        tracked: TrackedProcesses,
         classifier: WaitClassifier,
         resolver: WaitResolver,
         also: Callable[[float], None],
     ) -> None:
-        self._proc = proc
+        self._tracked = tracked
         self._classifier = classifier
         self._resolver = resolver
         self._also = also
         self._random: Random | None = None
         """Created, and imported, with the thread: most starts need neither."""
-        self._worker = Worker(
-            "looks", self._sample_when_due, close=lambda: self._forget(list(self._files))
-        )
+        self._worker = Worker("looks", self._sample_when_due, close=self._close_channels)
         self._plan = SamplingPlan()
-        self._turns = RoundRobin(), RoundRobin(), RoundRobin()
+        self._mains, self._workers, self._background = RoundRobin(), RoundRobin(), RoundRobin()
         self._descriptors = Descriptors(MOST_OPEN)
-        self._files: dict[int, ProcessFiles] = {}
-        """Open files by pid. They belong to the process, not to its pid: reading fails once the process has ended."""
         self._due: list[float] = []
         self._planned_at: float | None = None
         self._readings = 0
-        self._observations: dict[int, list[WaitObservation]] = {}
         self.lock = threading.Lock()
 
-    def take(self) -> dict[int, list[WaitObservation]]:
-        """Return observations of each process since the last call.
-
-        Call it under the lock.
-        """
-        observations, self._observations = self._observations, {}
-        return observations
-
-    def forget(self, pid: int) -> None:
-        """Drop what was observed of a process; its pid may be reused.
-
-        Call it under the lock.
-        """
-        self._observations.pop(pid, None)
-
-    def plan(self, plan: SamplingPlan) -> None:
+    def set_plan(self, plan: SamplingPlan) -> None:
         """Set the sampling plan and the moments of the next samples.
 
         The interval of the last two readings predicts the next reading; until then there are no samples and no thread.
@@ -131,7 +117,7 @@ class WaitSampler:
             return
         if not (plan.mains or plan.workers or plan.background):
             self._due = []
-            if self._files:
+            if self._has_channels():
                 self._worker.ask()
             return
         span = min(LONGEST_S, now - last)
@@ -164,44 +150,44 @@ class WaitSampler:
         if is_first:
             self._also(now)
         plan = self._plan
-        kinds = (
-            (plan.mains, MOST_AT_ONCE),
-            (plan.workers, worker_limit),
-            (plan.background, worker_limit),
-        )
         pids = [
-            pid
-            for turns, (pids, limit) in zip(self._turns, kinds, strict=True)
-            for pid in turns.take(pids, limit)
+            *self._mains.next_of(plan.mains, MOST_AT_ONCE),
+            *self._workers.next_of(plan.workers, worker_limit),
+            *self._background.next_of(plan.background, worker_limit),
         ]
-        threads = max(
-            LEAST_THREADS, MOST_THREADS // max(1, sum(pid in plan.threaded for pid in pids))
-        )
+        threaded = sum(pid in plan.threaded for pid in pids)
+        threads = max(LEAST_THREADS, MOST_THREADS // max(1, threaded))
         for pid in pids:
-            folder = f"{self._proc}/{pid}"
-            files = self._files.get(pid)
-            if files is None:
-                files = self._files[pid] = ProcessFiles(folder, self._descriptors)
-            try:
-                channel = files.read("wchan").decode("ascii", "replace")
-            except OSError:
-                self._forget((pid,))
+            process = self._tracked.member(pid)
+            state = None if process is None else self._main_state(now, process)
+            if process is None or state is None:
                 continue
-            state = self._classifier.classify(now, pid, folder, channel)
-            if state.kind == UNREAD:
-                # It runs, or the kernel does not name the channel.
-                found = self._classifier.thread(now, pid, folder)
-                if found is None:
-                    continue
-                state = found[1]
             job = plan.jobs.get(pid)
-            self._observations.setdefault(pid, []).extend(
-                [WaitObservation(now, pid, pid, state)]
-                if job is None
-                else self._resolver.observe(
-                    now, pid, state, job, plan.independent, threads if pid in plan.threaded else 0
-                )
+            if job is None:
+                process.observations.append(WaitObservation(now, pid, pid, state))
+                continue
+            most_threads = threads if pid in plan.threaded else 0
+            process.observations += self._resolver.follow_wait(
+                now, pid, state, job, plan.independent, most_threads
             )
+
+    def _main_state(self, now: float, process: TrackedProcess) -> WaitState | None:
+        """Return the state of a process's main thread; None once it has ended."""
+        pid, folder = process.pid, process.folder
+        try:
+            channel = process.read_channel(self._descriptors)
+        except OSError:
+            process.close_channel()
+            return None
+        state = self._classifier.classify(now, pid, folder, channel)
+        if state.kind != UNREAD:
+            return state
+        # It runs, or the kernel does not name the channel.
+        found = self._classifier.classify_thread(now, pid, folder)
+        if found is None:
+            return None
+        _, state = found
+        return state
 
     def _sample_when_due(self) -> None:
         """Take a sample at each due moment, until new moments are set."""
@@ -209,25 +195,27 @@ class WaitSampler:
         due = self._due
         # Without a due moment only the open files are closed.
         number_due = max(1, len(due))
-        first, worker_limit = (
-            self._random.randrange(number_due),
-            max(LEAST_WORKERS, MOST_AT_ONCE // number_due),
-        )
+        first = self._random.randrange(number_due)
+        worker_limit = max(LEAST_WORKERS, MOST_AT_ONCE // number_due)
         for number, moment in enumerate(due):
-            if (
-                self._worker.stopping.wait(max(0.0, moment - time.monotonic()))
-                or due is not self._due
-            ):
+            wait_s = max(0.0, moment - time.monotonic())
+            if self._worker.stopping.wait(wait_s) or due is not self._due:
                 break
             with self.lock:
                 self.sample(time.monotonic(), worker_limit, is_first=number == first)
-        self._forget(
-            self._files.keys() - {*self._plan.mains, *self._plan.workers, *self._plan.background}
-        )
+        plan = self._plan
+        sampled = {*plan.mains, *plan.workers, *plan.background}
+        with self.lock:
+            for process in self._tracked.members():
+                if process.pid not in sampled:
+                    process.close_channel()
 
-    def _forget(self, pids: Iterable[int]) -> None:
-        for pid in pids:
-            self._files.pop(pid).close()
+    def _has_channels(self) -> bool:
+        return any(process.has_channel for process in self._tracked.members())
+
+    def _close_channels(self) -> None:
+        for process in self._tracked.members():
+            process.close_channel()
 
 
 WAITS_BELOW_UTIL = 85.0
@@ -245,7 +233,7 @@ class WaitingGpus:
         self._means: dict[int, float] = {}
         self._observed_at = float("-inf")
 
-    def observe(self, now: float, util: Mapping[int, float | None]) -> None:
+    def add_util(self, now: float, util: Mapping[int, float | None]) -> None:
         """Add the utilisation of each GPU, percent."""
         weight = min(1.0, max(0.0, (now - self._observed_at) / MEAN_S))
         self._observed_at = now

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from gputop.sources.processes.look.wait_observation import WaitObservation
-from gputop.sources.processes.look.wait_state import BLOCKED, RAN, UNREAD, WaitClassifier, WaitState
+from gputop.sources.processes.look.wait_state import (
+    BLOCKED,
+    RAN,
+    UNREAD,
+    WaitClassifier,
+    WaitObservation,
+    WaitState,
+)
 from gputop.sources.processes.tree.loaders import (
     is_backward_thread,
     is_host_thread,
@@ -149,7 +155,6 @@ MOST_LISTED = 4096
 RECENTLY_ACTIVE = 2.0 / 3.0
 """Share of the reads for recently active threads; the rest takes turns over all."""
 ACTIVE_S = 10.0
-MOST_KNOWN = 4096
 _RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other", UNREAD)
 """Order of activity: the first kind counts before the others."""
 WORK = (RAN, "disk", BLOCKED, "network")
@@ -161,11 +166,23 @@ def rank_of(state: WaitState) -> int:
     return _RANKS.index(state.kind) if state.kind in _RANKS else len(_RANKS)
 
 
-class _Turn(Struct):
-    """Next thread to read, and times of recently active threads."""
+class ThreadTurn:
+    """Whose turn it is among the threads of one process, and which were active lately."""
 
-    next_place: int = 0
-    active_at: dict[str, float] = {}
+    def __init__(self) -> None:
+        self.next_place = 0
+        self._active_at: dict[str, float] = {}
+
+    def active_since(self, since: float) -> Collection[str]:
+        """Return the threads that were seen active after this time; all others are forgotten."""
+        self._active_at = {tid: t for tid, t in self._active_at.items() if t > since}
+        return self._active_at.keys()
+
+    def note_active(self, now: float, threads: Iterable[WaitObservation]) -> None:
+        """Note which of the sampled threads are active."""
+        for thread in threads:
+            if thread.state.kind in WORK:
+                self._active_at[str(thread.tid)] = now
 
 
 class ThreadSampler:
@@ -177,12 +194,11 @@ class ThreadSampler:
     def __init__(self, proc: str, classifier: WaitClassifier) -> None:
         self._proc = proc
         self._classifier = classifier
-        self._turns: dict[int, _Turn] = {}
         self._sampled_at, self._more = 0.0, MOST_MORE
         """Time of the latest sample, and its remaining additional reads."""
 
     def sample(
-        self, now: float, pid: int, tids: Sequence[str] | None, limit: int
+        self, now: float, pid: int, turn: ThreadTurn, tids: Sequence[str] | None, limit: int
     ) -> list[WaitObservation]:
         """Return the states of up to ``limit`` threads.
 
@@ -191,19 +207,15 @@ class ThreadSampler:
         in another one.
         """
         if tids is None:
-            tids = [tid for tid in names_in(f"{self._proc}/{pid}/task") if tid != str(pid)][
-                :MOST_LISTED
-            ]
-        if len(self._turns) >= MOST_KNOWN:
-            self._turns.clear()
-        turn = self._turns.setdefault(pid, _Turn())
-        turn.active_at = {tid: t for tid, t in turn.active_at.items() if now - t < ACTIVE_S}
+            others = [tid for tid in names_in(f"{self._proc}/{pid}/task") if tid != str(pid)]
+            tids = others[:MOST_LISTED]
+        recent = turn.active_since(now - ACTIVE_S)
         order, active, begin = tids, list[str](), 0
         if len(tids) > limit:
-            active = [tid for tid in tids if tid in turn.active_at][: int(RECENTLY_ACTIVE * limit)]
+            active = [tid for tid in tids if tid in recent][: int(RECENTLY_ACTIVE * limit)]
             begin = turn.next_place % len(tids)
-            in_turn = (*tids[begin:], *tids[:begin])[: limit + MOST_MORE]
-            order = list(dict.fromkeys((tids[0], *active, *in_turn)))
+            in_turn = [*tids[begin:], *tids[:begin]][: limit + MOST_MORE]
+            order = list(dict.fromkeys([tids[0], *active, *in_turn]))
         if now != self._sampled_at:
             self._sampled_at, self._more = now, MOST_MORE
         sampled: list[WaitObservation] = []
@@ -213,17 +225,13 @@ class ThreadSampler:
                 if works or not self._more:
                     break
                 self._more -= 1
-            found = self._classifier.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
-            if found is not None:
-                name = found[0].comm.decode("utf-8", "replace")
-                sampled.append(WaitObservation(now, pid, int(tid), found[1], name=name))
-                works = works or found[1].kind in WORK
+            found = self._classifier.classify_thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
+            if found is None:
+                continue
+            stat, state = found
+            name = stat.comm.decode("utf-8", "replace")
+            sampled.append(WaitObservation(now, pid, int(tid), state, name=name))
+            works = works or state.kind in WORK
         turn.next_place = begin + max(1, number - 1 - len(active))
-        turn.active_at.update(
-            (str(thread.tid), now) for thread in sampled if thread.state.kind in WORK
-        )
+        turn.note_active(now, sampled)
         return sampled
-
-    def forget(self, pid: int) -> None:
-        """Forget an exited process."""
-        self._turns.pop(pid, None)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.model.command_facts import BESIDE, why_words
-from gputop.sources.processes.resolve.open_files import held
 from gputop.sources.processes.resolve.socket_tables import PeerLookup
+from gputop.sources.processes.tree.open_files import held
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.processes.tree.process_tree import ProcessPlace
 from gputop.sources.procfs import names_in, stat_of, times_of
@@ -60,7 +60,7 @@ class HostServices:
         self._proc = proc
         self._services: dict[Address, _Service] = {}
 
-    def note(self, now: float, address: Address, peer: int, root: int) -> None:
+    def note_wait(self, now: float, address: Address, peer: int, root: int) -> None:
         """Note that a job waits at an address of this host.
 
         ``peer`` is the inode of the other end, ``root`` the job's GPU process.
@@ -71,12 +71,12 @@ class HostServices:
         elif len(self._services) < MOST_SERVICES:
             self._services[address] = _Service(root, now, peer)
 
-    def keep(self, now: float, address: Address) -> None:
+    def note_wait_again(self, now: float, address: Address) -> None:
         """Keep a service for which a job of its tree still waits."""
         if address in self._services:
             self._services[address].asked_at = now
 
-    def find(
+    def computing(
         self, now: float, table: ProcessTable, placed: Mapping[int, ProcessPlace], peers: PeerLookup
     ) -> dict[int, ProcessPlace]:
         """Return places of computing services, each related to a waiting job."""

@@ -55,6 +55,18 @@ class TcpSocket(Struct, frozen=True):
     received: int
     ends: tuple[tuple[bytes, int], tuple[bytes, int]]
 
+    @property
+    def own_port(self) -> int:
+        """Port of this side."""
+        (_, port), _ = self.ends
+        return port
+
+    @property
+    def peer_port(self) -> int:
+        """Port of the other side."""
+        _, (_, port) = self.ends
+        return port
+
 
 class SocketTables(Struct, frozen=True):
     """TCP sockets by inode; ``reason`` explains an empty or cut table."""
@@ -133,7 +145,7 @@ class PeerLookup:
         self._read_at, self._tcp = now, tables.tcp
         self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
         self._listeners = {
-            socket.ends[0][1]: number for number, socket in self._tcp.items() if socket.listens
+            socket.own_port: number for number, socket in self._tcp.items() if socket.listens
         }
         return tables
 

@@ -28,28 +28,26 @@ from gputop.sources.processes.look.system_calls import (
     waited_child,
     waited_link,
 )
-from gputop.sources.processes.look.wait_observation import INSIDE, Job, WaitObservation, WaitTarget
 from gputop.sources.processes.look.wait_state import (
     BLOCKED,
+    INSIDE,
     LOCAL,
     RAN,
     STOPPED,
     UNREAD,
     WRITE,
+    Job,
     WaitClassifier,
+    WaitObservation,
     WaitState,
+    WaitTarget,
     waits_for_child,
 )
 from gputop.sources.processes.resolve.host_services import HostServices
-from gputop.sources.processes.resolve.open_files import (
-    DENIED_FDS,
-    HELD_AGAIN_S,
-    HeldInodes,
-    HeldInodesCache,
-)
-from gputop.sources.processes.resolve.pipe_writers import PipeWriters
 from gputop.sources.processes.resolve.socket_tables import PeerLookup, address_words, unix_peer
+from gputop.sources.processes.resolve.tracked_process import TrackedProcesses
 from gputop.sources.processes.tree.loaders import is_pin_memory_thread
+from gputop.sources.processes.tree.open_files import DENIED_FDS, HELD_AGAIN_S, HeldInodes
 from gputop.sources.procfs import read_small
 
 MOST_STEPS = 4
@@ -89,26 +87,23 @@ class WaitResolver:
     """
 
     def __init__(
-        self, proc: str, classifier: WaitClassifier, files: HeldInodesCache, peers: PeerLookup
+        self,
+        proc: str,
+        classifier: WaitClassifier,
+        tracked: TrackedProcesses,
+        peers: PeerLookup,
     ) -> None:
-        """Set up; ``files`` contains the open pipes and sockets of processes."""
+        """Set up; ``tracked`` remembers the open pipes and sockets of processes."""
         self._proc = proc
         self._classifier = classifier
-        self._files = files
+        self._tracked = tracked
         self._peers = peers
-        self._writers = PipeWriters(proc)
         self._threads = ThreadSampler(proc, classifier)
         self.services = HostServices(proc)
         self._children_at = float("-inf")
         self._known_children: dict[int, list[int]] = {}
 
-    def forget(self, pid: int) -> None:
-        """Forget an exited process."""
-        self._writers.forget(pid)
-        self._files.forget(pid)
-        self._threads.forget(pid)
-
-    def observe(
+    def follow_wait(
         self,
         now: float,
         pid: int,
@@ -125,12 +120,12 @@ class WaitResolver:
         """
         threads: list[WaitObservation] = []
         if job.root is None and (most_threads or state.kind == "lock"):
-            threads = self._threads.sample(now, pid, job.threads, most_threads or LEAST_THREADS)
+            threads = self._sample_threads(now, pid, job.threads, most_threads or LEAST_THREADS)
         elif most_threads and state.kind in INSIDE:
-            threads = self._threads.sample(now, pid, None, most_threads)
+            threads = self._sample_threads(now, pid, None, most_threads)
         others = threads
         if state.kind == "lock" and job.backward:
-            threads = threads + self._threads.sample(now, pid, job.backward, LEAST_THREADS)
+            threads = threads + self._sample_threads(now, pid, job.backward, LEAST_THREADS)
         target = self._target(now, pid, f"{self._proc}/{pid}", state, job, MOST_STEPS, threads)
         if target is not None:
             if (
@@ -151,6 +146,12 @@ class WaitResolver:
                 state = WaitState("other", state.channel)
             target = self._with_activity(now, pid, state, target, job, independent)
         return [WaitObservation(now, pid, pid, state, target), *others]
+
+    def _sample_threads(
+        self, now: float, pid: int, tids: Sequence[str] | None, limit: int
+    ) -> list[WaitObservation]:
+        turn = self._tracked.find(now, pid).thread_turn
+        return self._threads.sample(now, pid, turn, tids, limit)
 
     def _with_activity(
         self,
@@ -210,7 +211,7 @@ class WaitResolver:
     ) -> tuple[WaitState, int | None] | None:
         """Return the state and pid of a process or of its target; None once it has ended."""
         folder = f"{self._proc}/{pid}"
-        found = self._classifier.thread(now, pid, folder)
+        found = self._classifier.classify_thread(now, pid, folder)
         if found is None:
             return None
         state = found[1]
@@ -224,7 +225,7 @@ class WaitResolver:
                 return active or (WaitState("network"), pid)
         if state.kind in INSIDE:
             # A program's main thread often waits for its own threads, which do the work: a decoder, a compressor.
-            threads = self._threads.sample(now, pid, None, LEAST_THREADS)
+            threads = self._sample_threads(now, pid, None, LEAST_THREADS)
             busiest = min((thread.state for thread in threads), key=rank_of, default=state)
             state = busiest if busiest.kind in WORK else state
         return state, pid
@@ -329,7 +330,7 @@ class WaitResolver:
         )
         if holders:
             if tcp is not None:
-                self.services.keep(now, there)
+                self.services.note_wait_again(now, there)
             # Both ends were made before the fork: the first holder is the ancestor of the others.
             return WaitTarget("socket", holders[:1], written=True)
         if tcp is not None:
@@ -337,7 +338,7 @@ class WaitResolver:
                 # The process accepts or accepted this connection: incoming data are requests.
                 return WaitTarget("socket", detail=f"{LISTENS} :{here[1]}")
             if peer is not None:
-                self.services.note(now, there, peer, pid if job.root is None else job.root)
+                self.services.note_wait(now, there, peer, pid if job.root is None else job.root)
             return WaitTarget("network", detail=address)
         if kind == LOCAL and job.root is None and job.torch:
             # A worker hands over the descriptors of its shared memory by a new connection for each batch, which is too
@@ -380,7 +381,7 @@ class WaitResolver:
         below = self._below(now, pid, ())
         if pipes is None:
             # A process with children makes new pipes for them.
-            mine = self._files.held_by(now, pid, FRESH_S if below else HELD_AGAIN_S)
+            mine = self._tracked.held_by(now, pid, FRESH_S if below else HELD_AGAIN_S)
             if mine is None:
                 return (
                     _by_name(job.loaders)
@@ -394,7 +395,7 @@ class WaitResolver:
             output = self._holding(
                 now, below, lambda files: not wanted.isdisjoint(files.writes - files.reads), but=pid
             )
-            root = self._files.held_by(now, job.root)
+            root = self._tracked.held_by(now, job.root)
             if output or (root is not None and not wanted.isdisjoint(root.writes)):
                 # Otherwise the process waits for work: the main process made the pipe, and all its children hold an end
                 # of it.
@@ -405,10 +406,10 @@ class WaitResolver:
         )
         if not holders:
             is_known = not unseen and all(
-                self._files.held_by(now, other) is not None for other in family
+                self._tracked.held_by(now, other) is not None for other in family
             )
             return _OUTSIDE_PIPE if is_known else _by_name(job.loaders)
-        proven = self._writers.writers(now, holders)
+        proven = self._tracked.writers(now, holders)
         if proven:
             # If any of them is named as a loader, the others have written to something else.
             called = tuple(pid for pid in proven if pid in job.loaders)
@@ -416,7 +417,7 @@ class WaitResolver:
                 "name" if unseen else "pipe", (called or proven)[:MOST_PIDS], written=True
             )
         if len(holders) == 1 and not unseen:
-            mine = self._files.held_by(now, pid)
+            mine = self._tracked.held_by(now, pid)
             if mine is not None and wanted.isdisjoint(mine.writes):
                 return WaitTarget("pipe", holders)
         return _by_name([holder for holder in holders if holder in job.loaders])
@@ -429,7 +430,7 @@ class WaitResolver:
         If there are none, outdated lists are read again.
         """
         for again_s in (HOLDERS_AGAIN_S, FRESH_S):
-            files = [(pid, self._files.held_by(now, pid, again_s)) for pid in pids if pid != but]
+            files = [(pid, self._tracked.held_by(now, pid, again_s)) for pid in pids if pid != but]
             holders = tuple(pid for pid, held in files if held is not None and holds(held))
             if holders:
                 return holders

@@ -1,21 +1,25 @@
-"""Process trees of GPU processes, with Ray tasks.
+"""Process trees of GPU processes, with Ray tasks and parents that hand out their work.
 
 Pure, but for the command lines that are passed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from gputop.model.command_facts import Rule, why_words
+from gputop.model.command_facts import BESIDE, Rule, why_words
 from gputop.model.snapshot import Role
 from gputop.sources.processes.tree.loaders import identify, is_working_ray_task
+from gputop.sources.processes.tree.open_files import HeldInodes
 from gputop.sources.processes.tree.process_table import ProcessTable
 from gputop.sources.procfs import Stat
 
 CommandOf = Callable[[int, Stat], bytes]
+HeldBy = Callable[[int], HeldInodes | None]
+OtherEnd = Callable[[int], int | None]
+"""The inode of the other end of a socket."""
 _GPU_PROCESS = "holds a GPU context"
 
 
@@ -108,4 +112,52 @@ def find_ray_tasks(
             why = why_words("R4", f"ray task of the same raylet{several}")
             gpu = min(gpus) if len(gpus) == 1 else None
             places[pid] = ProcessPlace(stat, None, gpu, "loader", "ray", why, rule="R4")
+    return places
+
+
+def connected(feeder: HeldInodes, root: HeldInodes, peers: Collection[int]) -> bool:
+    """Return whether data can pass from a feeder to a root.
+
+    Their open pipes and sockets decide; ``peers`` are the other ends of the root's sockets.
+    """
+    pipes = feeder.writes & root.reads
+    # Children of one parent share both ends of a queue; a pipeline connects stdout and stdin. A single end is no
+    # evidence: multiprocessing leaves one with every child, to detect the parent's death.
+    is_piped = pipes & feeder.reads - feeder.standard or pipes & feeder.standard & root.standard
+    return bool(is_piped) or not feeder.sockets.isdisjoint(peers)
+
+
+def find_parents(
+    table: ProcessTable,
+    trees: Mapping[int, ProcessPlace],
+    roots: Iterable[int],
+    holds: HeldBy,
+    other_end: OtherEnd,
+) -> dict[int, ProcessPlace]:
+    """Return the parents, outside all trees, that are connected with one of ``roots``.
+
+    An inference server's front or a launcher hands out its work. Being a parent is not enough, or any shell would be
+    blamed: a pipe or a socket must connect both, within one session.
+    """
+    places: dict[int, ProcessPlace] = {}
+    for root in roots:
+        place = trees[root]
+        parent = place.stat.ppid
+        stat = table.get(parent)
+        if (
+            stat is None
+            or parent in trees
+            or parent in places
+            or stat.session != place.stat.session
+        ):
+            continue
+        mine, its = holds(root), holds(parent)
+        if mine is None or its is None:
+            continue
+        peers = {peer for inode in mine.sockets if (peer := other_end(inode)) is not None}
+        if connected(its, mine, peers):
+            why = why_words(BESIDE, "its parent, connected by a pipe or a socket")
+            places[parent] = ProcessPlace(
+                stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE
+            )
     return places
