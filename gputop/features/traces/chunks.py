@@ -25,6 +25,8 @@ _EMPTY_TEXT_BYTES = 1 << 20
 _LEAST_EVENT_BYTES = 16
 """Profilers write a hundred and more for an event; a megabyte of smaller ones is none of theirs, and takes thirty times
 as much memory."""
+MOST_NESTED = 10_000
+"""Damaged events in a row that may be lists within one event that goes on. More of them are damaged events [judged]."""
 _HEAD_LIMIT = 64 << 20
 _CLOSE_TRIES, _END_TRIES, _TORN_TRIES = 8, 16, 3
 
@@ -167,6 +169,9 @@ class EventText:
                 waiting += [(middle, last), (first, middle)]
             else:
                 lost += 1
+        if lost > MOST_NESTED:
+            self.dropped += lost
+            return salvaged, b""
         return salvaged, text[end:].strip(_BETWEEN)
 
 

@@ -210,6 +210,18 @@ def test_an_event_beyond_every_bound_is_refused(
         read(tmp_path / "t.json", first_kernel(CLEAN, b"add_kernel", b"a" * 80_000))
 
 
+def test_events_that_are_all_damaged_are_no_event_that_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_text, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(chunks, "LARGEST_EVENT", 30_000)
+    monkeypatch.setattr(chunks, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(chunks, "MOST_NESTED", 20)
+    event = b'{"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":1,"dur":8x,"args":{}}'
+    trace = read(tmp_path / "t.json", b'{"traceEvents":[' + b",\n".join([event] * 1000) + b"]}")
+    assert trace.dropped_events == 1000
+
+
 WRONG = (
     None,
     -1,
