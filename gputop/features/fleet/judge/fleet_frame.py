@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -419,39 +419,71 @@ def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | N
     return hours
 
 
+class _WasteKey(NamedTuple):
+    """Under what lost GPU-hours are added up."""
+
+    job: JobName
+    user: str
+    cause: str
+    state: FleetState
+
+
 def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
     """GPU-hours without work by job, user and cause, the most first.
 
     Idle hours outside of any job come last.
     """
-    # A job's hosts may have different exporters: the cause that one node names holds for the job.
-    reads = [gpu.read for gpu in reversed(gpus) if gpu.read.own_verdict]
-    causes: dict[tuple[str, str | None], str] = {
-        (one.job, one.own_state): one.own_verdict or "" for one in reads
-    }
-    hours: dict[tuple[JobName, str, str, FleetState], float] = defaultdict(float)
-    members: dict[tuple[JobName, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
-    for lost in read.hour.lost or ():
-        cause = causes.get((lost.job, lost.state), lost.state) if lost.job else lost.state
-        key: tuple[JobName, str, str, FleetState] = (lost.job, lost.user, cause, lost.state)
+    if not read.hour.lost:
+        return ()
+    causes = _causes(gpus)
+    hours: dict[_WasteKey, float] = defaultdict(float)
+    members: dict[_WasteKey, set[tuple[str, str]]] = defaultdict(set)
+    for lost in read.hour.lost:
+        cause: str = lost.state
+        if lost.job:
+            cause = causes.get((lost.job, lost.state), lost.state)
+        key = _WasteKey(lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h
         members[key].add((lost.host, lost.gpu))
+    sizes = _sizes(gpus, read)
+    rows: list[WastedHours] = []
+    for key, gpu_h in hours.items():
+        if gpu_h <= 0.0:
+            continue
+        n_gpus = 0
+        for host, gpu in members[key]:
+            # Of a host as a whole these are all GPUs that the owner has there now.
+            n_gpus += 1 if gpu else sizes[host, key.job, key.user]
+        rows.append(WastedHours(key.job, key.user, key.cause, key.state, gpu_h, n_gpus))
+    return tuple(sorted(rows, key=_most_first))
+
+
+def _most_first(row: WastedHours) -> tuple[bool, float, str, str]:
+    return row.state == "idle", -row.gpu_h, row.job, row.cause
+
+
+def _causes(gpus: Sequence[Gpu]) -> Mapping[tuple[str, str | None], str]:
+    """The cause that nodes name for a job's state.
+
+    A job's hosts may have different exporters: the cause that one node names holds for the job.
+    """
+    causes: dict[tuple[str, str | None], str] = {}
+    for gpu in reversed(gpus):
+        read = gpu.read
+        if read.own_verdict:
+            causes[read.job, read.own_state] = read.own_verdict
+    return causes
+
+
+def _sizes(gpus: Sequence[Gpu], read: FleetReading) -> Counter[tuple[str, str, str]]:
+    """How many GPUs an owner has on a host now, by host, job and user."""
     sizes: Counter[tuple[str, str, str]] = Counter()
-    for share in _shares(read, gpus) if read.hour.lost else ():
+    if not read.shares:
+        sizes.update((gpu.read.host, gpu.read.job, gpu.read.user) for gpu in gpus)
+        return sizes
+    for share in read.shares:
         sizes[share.host, share.job, share.user] += share.gpus
-    rows = [
-        # Of a host as a whole these are all GPUs that the owner has there now.
-        WastedHours(
-            *key,
-            gpu_h,
-            sum(1 if gpu else sizes[host, key[0], key[1]] for host, gpu in members[key]),
-        )
-        for key, gpu_h in hours.items()
-        if gpu_h > 0.0
-    ]
-    return tuple(
-        sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause))
-    )
+    return sizes
 
 
 def _without_sm(gpus: Sequence[Gpu]) -> list[str]:

@@ -41,7 +41,7 @@ LEVELS: Mapping[FleetState, Level] = MappingProxyType({
 """The level in which a state is drawn: by what it means, as everywhere."""
 
 
-class Gpu(Struct, frozen=True):
+class Gpu(Struct, frozen=True, gc=False):
     """One GPU with its state.
 
     ``state_by`` is the source that decided: ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``.
