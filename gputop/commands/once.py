@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gputop.model.expression import Expression
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
+    from gputop.sources.marks import MarkListener
     from gputop.sources.one_reading import OneReading
 
 FOLLOW_WAIT_S = 1.0
@@ -81,9 +82,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.follow:
         return _follow(settings, redactor, printed(args, settings, passing), has_head=args.csv)
     from gputop.sources.local import open_local, servers_asked
-    from gputop.sources.marks import MarkListener
 
-    listener, begun = MarkListener() if args.steps else None, time.monotonic()
+    listener, begun = _listener() if args.steps else None, time.monotonic()
     source = open_local(settings)
     try:
         with servers_asked(settings) as with_servers:
@@ -108,6 +108,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         # CSV has no place for it.
         say("; ".join(reading.snapshot.notices))
     return 0 if reading.has_measured else NOTHING_READ
+
+
+def _listener() -> MarkListener:
+    """Return a new listener for the steps that jobs announce."""
+    from gputop.sources.marks import MarkListener
+
+    return MarkListener()
 
 
 def _follow(

@@ -17,7 +17,7 @@ LIBRARIES = frozenset((
 ))  # fmt: skip
 """Libraries that are needed later or never. What msgspec, nvidia-ml-py and Python take along is not ours to choose."""
 PARTS = frozenset((
-    "alerting", "alerts", "api", "command_line", "export", "fleet", "integrations", "loader_bench", "player", "proof",
+    "alerting", "alerts", "api", "export", "fleet", "integrations", "loader_bench", "parser", "player", "proof",
     "prove", "recorder", "reference", "report", "screens", "secret_rules", "simulation", "traces", "web",
 ))  # fmt: skip
 """Parts of gputop that the first picture does not show: folders, and files by the last word of their name."""
