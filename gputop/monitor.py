@@ -191,7 +191,7 @@ class Monitor:
             self._begin()
         self._last_t = snapshot.t
         is_repeat = self._diagnoser.is_repeat(snapshot)
-        diagnoses = self._diagnoser.observe(snapshot)
+        diagnoses = self._diagnoser.diagnose(snapshot)
         snapshot = self._diagnoser.believed or snapshot
         for gpu in () if is_repeat else snapshot.gpus:
             # Taken out and put in again: the order is that in which they were last seen.

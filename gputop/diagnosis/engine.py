@@ -1,13 +1,56 @@
-"""The diagnoser: from snapshots to one diagnosis per GPU.
+"""The diagnosis of a machine's GPUs: what happens to one snapshot, from the measurement to the verdict.
 
-Pure: time enters with the snapshots.
+::
+
+    Snapshot (measured)
+       |  SanityFilter: values that cannot be become None, with the reason
+    Snapshot (believed)
+       |  GpuTrack, one per GPU: the job, reasons to restart, then one more Second
+    Window (the last 30 s)
+       |  GpuTrack: means, conditions with hysteresis, attribution of idle time
+    Signals, each GPU by itself
+       |  jobs/: stragglers, turns, hangs, takers of cores, steps
+    Signals, each GPU among the others
+       |  GpuState: the rule that holds, votes over ten seconds, badges
+    Verdict
+       |  Ledger and Findings: wasted seconds, changes
+    GpuDiagnosis
+
+``Diagnoser.add_snapshot`` is that drawing as code. It is pure: time enters with the snapshots.
+
+A worked example. A GPU is busy 30 % of the time. The main thread of its process runs 95 % of the time, so of the 0.7 s
+a second in which the GPU idles it must have run for at least 0.95 + 0.7 - 1 = 0.65 s: that explains 93 % of the idle
+time, and more than half names the cause.
+
+>>> from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic
+>>> gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=30.0, sm_source="none")
+>>> static = ProcessStatic(user="ml", command="python train.py", name="python")
+>>> process = ProcessSample(
+...     pid=4711, starttime=1, role="gpu", gpu=0, state="R", age_s=3600.0, cpu_pct=95.0,
+...     main_run_pct=95.0, main_wait_pct=0.0, static=static)
+>>> diagnoser = Diagnoser()
+>>> for t in range(31):
+...     diagnoser.add_snapshot(Snapshot(float(t), Machine("node-17"), (gpu,), (process,), interval_s=1.0))
+>>> signals = diagnoser.judged[0].signals
+>>> signals.samples, signals.util_pct, signals.idle, signals.host.mean.main
+(30, 30.0, 70.0, 0.95)
+>>> round(signals.host.attribution.main_run, 2), "main_run" in signals.host.named
+(0.93, True)
+>>> diagnosis = diagnoser.diagnoses()[0]
+>>> diagnosis.verdict, diagnosis.figure
+('main_process', ('idle', 70.0))
+>>> diagnosis.evidence[0]
+'the main thread is busy at least 93 % of the idle time, without workers; the GPU is idle 70 % of the time'
+>>> diagnosis.lasted_s, round(diagnosis.charged_s, 1)  # 70 % of the time for which it has been shown
+(12.0, 8.4)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.host.job_steps import StepPeriods
@@ -28,10 +71,10 @@ from gputop.diagnosis.window.host_side import loading_of
 from gputop.diagnosis.window.sample_facts import clock_share, sm_now
 from gputop.diagnosis.window.sanity import SanityFilter
 from gputop.diagnosis.window.window import EPSILON_S
+from gputop.model.serving import ServerRow
 from gputop.model.snapshot import Event, GpuSample, OngoingConditions, Snapshot
 from gputop.model.step_pace import StepPeriod
 
-_Read = tuple[GpuSample, GpuState, Signals | None]
 LEAST_STEP_S = 0.1
 """Readings that follow sooner are not judged one by one.
 
@@ -39,6 +82,28 @@ gputop reads four times a second at most, so a window then has 120 samples. Othe
 of readings a second, and the work for each grows with the window.
 """
 NO_LANES: Mapping[str, float | None] = MappingProxyType({})
+
+
+class JudgedGpu(Struct, frozen=True):
+    """One GPU of the last snapshot."""
+
+    gpu: GpuSample
+    """The believed sample."""
+    state: GpuState
+    signals: Signals | None
+    """None where the GPU cannot be judged: lost, asleep, or without util."""
+
+
+class PassedOver(Struct):
+    """Readings since the last judged one, which came too soon after it."""
+
+    count: int = 0
+    events: list[Event] = []
+
+    def add_reading(self, events: Iterable[Event]) -> None:
+        """Count a reading, and keep its events for the next one that is judged."""
+        self.count += 1
+        self.events.extend(events)
 
 
 class Diagnoser:
@@ -49,10 +114,12 @@ class Diagnoser:
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
-        self._readings = SanityFilter()
+        self._sanity = SanityFilter()
         self.believed: Snapshot | None = None
         """The last snapshot without what cannot be: what all outputs show."""
-        self._gpus: dict[str, GpuState] = {}
+        self.judged: list[JudgedGpu] = []
+        """The GPUs of the last snapshot that was no repeat, in its order."""
+        self._states: dict[str, GpuState] = {}
         self._stragglers = StragglerDetector()
         self._turns = TurnDetector()
         self._hangs = Hangs()
@@ -61,133 +128,148 @@ class Diagnoser:
         self._periods = StepPeriods()
         self._ledger = Ledger()
         self._findings = Findings()
-        self._sample_and_tick: dict[str, tuple[GpuSample, GpuHostActivity | None]] = {}
-        self._read: list[_Read] = []
         self._last_t: float | None = None
-        self._ticks: dict[int, GpuHostActivity] | None = None
-        self._passed_over = 0
-        """Readings since the last one that was judged, which came too soon after it."""
-        self._passed_over_events: list[Event] = []
+        self._host_activity: dict[int, GpuHostActivity] | None = None
+        """By GPU index, of the last snapshot that had the processes."""
+        self._passed_over = PassedOver()
 
-    def observe(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
+    def diagnose(self, snapshot: Snapshot) -> tuple[GpuDiagnosis, ...]:
         """Add a snapshot and return the diagnosis of each GPU."""
-        self.take(snapshot)
+        self.add_snapshot(snapshot)
         return self.diagnoses()
 
-    def take(self, measured: Snapshot) -> None:
+    def add_snapshot(self, measured: Snapshot) -> None:
         """Add one snapshot.
 
         Its own interval counts; the constructor's serves snapshots that give none.
 
         Wording a diagnosis costs as much as reaching it: a whole day is added without, and worded once.
         """
-        snapshot = self.believed = self._readings.believed(measured)
+        snapshot = self.believed = self._sanity.believed(measured)
         if self.is_repeat(snapshot):
             return
         if self._comes_too_soon(snapshot):
-            self._passed_over += 1
-            self._passed_over_events += snapshot.events
+            self._passed_over.add_reading(snapshot.events)
             return
-        events = (*self._passed_over_events, *snapshot.events)
-        is_thinned = self._passed_over > 0
-        self._passed_over = 0
-        self._passed_over_events = []
-        t = snapshot.t
-        interval = snapshot.interval_s if snapshot.interval_s > 0.0 else self._interval_s
-        interval = max(interval, LEAST_STEP_S)
-        dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, interval)
-        self._last_t = t
-        host_is_new = "proc" not in snapshot.repeats or self._ticks is None
-        if host_is_new or self._ticks is None:
-            self._ticks = read_host(snapshot.processes)
-            self._owners.observe(snapshot.processes)
-        ticks = self._ticks
-        served = {
-            gpu: row
-            for row in snapshot.servers
-            if row.error is None
-            for gpu in serving_on(snapshot, row)
-        }
-        for index, host_tick in ticks.items():
-            host_tick.serving = served.get(index)
-        moment = TickContext(
-            t,
-            interval,
-            snapshot.host,
-            events,
-            self._fabric.observe(t, snapshot.host, snapshot.fabric_ports),
-            host_is_new,
-            snapshot.stale.get("proc", 0.0),
-            bool(ticks),
-            frozenset(gpu.static.name for gpu in snapshot.gpus if gpu.nvlink_active),
-            is_thinned=is_thinned,
-        )
+        interval_s = snapshot.interval_s if snapshot.interval_s > 0.0 else self._interval_s
+        interval_s = max(interval_s, LEAST_STEP_S)
+        dt = self._pass_time(snapshot.t, interval_s)
+        host_is_new = self._read_processes(snapshot)
+        now = self._context(snapshot, interval_s, host_is_new=host_is_new)
         self._periods.observe(snapshot)
-        self._sample_and_tick = {
-            gpu.static.uuid: (gpu, ticks.get(gpu.static.index)) for gpu in snapshot.gpus
-        }
-        self._read = self._among_others(
-            [self._signals(moment, snapshot, gpu) for gpu in snapshot.gpus], snapshot, dt
-        )
+        self._passed_over = PassedOver()
+        alone = [self._judge_alone(now, snapshot, gpu) for gpu in snapshot.gpus]
+        self.judged = self._compare(alone, snapshot, dt)
         all_lost = all(gpu.lost_reason is not None for gpu in snapshot.gpus)
-        parents = {gpu.static.mig_parent for gpu in snapshot.gpus}
-        for gpu, state, signals in self._read:
-            has_instances = gpu.static.uuid in parents
-            state.observe(t, interval, gpu, signals, all_lost=all_lost, has_instances=has_instances)
-            lost_s = self._ledger.add(
-                gpu.static.uuid,
-                state.state,
-                dt,
-                state.track.util_now,
-                sm_now(gpu),
-                state.verdict,
-                clock_share(gpu),
+        mig_parents = {gpu.static.mig_parent for gpu in snapshot.gpus}
+        for judged in self.judged:
+            judged.state.add_signals(
+                snapshot.t,
+                interval_s,
+                judged.gpu,
+                judged.signals,
+                all_lost=all_lost,
+                has_instances=judged.gpu.static.uuid in mig_parents,
             )
-            state.charge(t, dt, lost_s)
-            if state.has_changed():
-                self._findings.note(t, self._diagnosis(gpu, state, signals))
-        self._ledger.close_tick(t, dt)
+            self._charge(judged, snapshot.t, dt)
+        self._ledger.close_tick(snapshot.t, dt)
 
-    def _signals(self, now: TickContext, snapshot: Snapshot, gpu: GpuSample) -> _Read:
-        """One GPU by itself."""
-        state = self._gpus.get(gpu.static.uuid)
+    def _pass_time(self, t: float, interval_s: float) -> float:
+        """Return the seconds that a snapshot at Unix time ``t`` covers."""
+        dt = 0.0 if self._last_t is None else measured_span(t - self._last_t, interval_s)
+        self._last_t = t
+        return dt
+
+    def _read_processes(self, snapshot: Snapshot) -> bool:
+        """Sort the processes by GPU; True if they were measured again."""
+        is_new = "proc" not in snapshot.repeats or self._host_activity is None
+        if is_new:
+            self._host_activity = read_host(snapshot.processes)
+            self._owners.observe(snapshot.processes)
+        served: dict[int, ServerRow] = {}
+        for row in snapshot.servers:
+            if row.error is None:
+                served.update(dict.fromkeys(serving_on(snapshot, row), row))
+        for index, activity in self._activity_by_gpu().items():
+            activity.serving = served.get(index)
+        return is_new
+
+    def _activity_by_gpu(self) -> dict[int, GpuHostActivity]:
+        return self._host_activity or {}
+
+    def _context(self, snapshot: Snapshot, interval_s: float, *, host_is_new: bool) -> TickContext:
+        """Return what all GPUs of a snapshot share."""
+        return TickContext(
+            t=snapshot.t,
+            interval_s=interval_s,
+            host=snapshot.host,
+            events=(*self._passed_over.events, *snapshot.events),
+            fabric=self._fabric.observe(snapshot.t, snapshot.host, snapshot.fabric_ports),
+            host_is_new=host_is_new,
+            host_age_s=snapshot.stale.get("proc", 0.0),
+            listed=bool(self._host_activity),
+            linked_models=frozenset(gpu.static.name for gpu in snapshot.gpus if gpu.nvlink_active),
+            is_thinned=self._passed_over.count > 0,
+        )
+
+    def _judge_alone(self, now: TickContext, snapshot: Snapshot, gpu: GpuSample) -> JudgedGpu:
+        """Add a GPU's sample to its window, and return its signals by itself."""
+        state = self._states.get(gpu.static.uuid)
         if state is None:
-            state = self._gpus[gpu.static.uuid] = GpuState(now.t)
+            state = self._states[gpu.static.uuid] = GpuState(now.t)
             for row in snapshot.ongoing:
                 if row.gpu == gpu.static.index:
                     state.track.restore_conditions(now.t, row)
-        if gpu.lost_reason is None and not gpu.asleep:
-            return (
-                gpu,
-                state,
-                state.track.add_sample(now, gpu, self._sample_and_tick[gpu.static.uuid][1]),
-            )
-        state.track.skip(now, gpu, self._sample_and_tick[gpu.static.uuid][1])
-        return gpu, state, None
+        activity = self._activity_by_gpu().get(gpu.static.index)
+        if gpu.lost_reason is not None or gpu.asleep:
+            state.track.skip_sample(now, gpu, activity)
+            return JudgedGpu(gpu, state, None)
+        return JudgedGpu(gpu, state, state.track.add_sample(now, gpu, activity))
 
-    def _among_others(self, read: list[_Read], snapshot: Snapshot, dt: float) -> list[_Read]:
+    def _compare(self, alone: list[JudgedGpu], snapshot: Snapshot, dt: float) -> list[JudgedGpu]:
         """Compare the GPUs: stragglers, turns, hangs, cores and steps of jobs."""
-        ticks, judged = self._ticks or {}, [s for _, _, s in read if s is not None]
-        peers, takers_of_gpu = self._stragglers.observe(judged, ticks), takers(judged, ticks)
-        turns = self._turns.observe(snapshot.t, judged, ticks)
-        owners = (p.pid for tick in ticks.values() for p in tick.owners)
-        spins = self._hangs.observe(snapshot.t, dt, judged, snapshot.steps, owners)
+        activity = self._activity_by_gpu()
+        signals = [judged.signals for judged in alone if judged.signals is not None]
+        peers = self._stragglers.observe(signals, activity)
+        takers_of_gpu = takers(signals, activity)
+        turns = self._turns.observe(snapshot.t, signals, activity)
+        owners = (p.pid for each in activity.values() for p in each.owners)
+        spins = self._hangs.observe(snapshot.t, dt, signals, snapshot.steps, owners)
         if not (peers or takers_of_gpu or spins or turns or self._periods.periods):
-            return read
-
-        def among(s: Signals) -> Signals:
-            host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
-            peer, spin = peers.get(s.index), spins.get(s.index)
-            return replace(
+            return alone
+        compared = []
+        for judged in alone:
+            s = judged.signals
+            if s is None:
+                compared.append(judged)
+                continue
+            outsiders = takers_of_gpu.get(s.index, s.host.outsiders)
+            among_others = replace(
                 s,
-                peer=peer,
-                spin=spin,
+                peer=peers.get(s.index),
+                spin=spins.get(s.index),
                 turns=turns.get(s.index),
-                host=host,
+                host=replace(s.host, outsiders=outsiders),
                 period=self._periods.period_of(s.index),
             )
+            compared.append(JudgedGpu(judged.gpu, judged.state, among_others))
+        return compared
 
-        return [(gpu, state, None if s is None else among(s)) for gpu, state, s in read]
+    def _charge(self, judged: JudgedGpu, t: float, dt: float) -> None:
+        """Count the sample's time for the verdict that is shown, and note a change of it."""
+        gpu, state = judged.gpu, judged.state
+        wasted_s = self._ledger.add(
+            gpu.static.uuid,
+            state.state,
+            dt,
+            state.track.util_now,
+            sm_now(gpu),
+            state.verdict,
+            clock_share(gpu),
+        )
+        state.charge(t, dt, wasted_s)
+        if state.has_changed():
+            self._findings.note(t, self._worded(judged))
 
     def is_repeat(self, snapshot: Snapshot) -> bool:
         """True if a snapshot only repeats GPU values already added.
@@ -206,16 +288,21 @@ class Diagnoser:
 
     def _has_the_same_gpus(self, snapshot: Snapshot) -> bool:
         """True if a snapshot has the GPUs of the one that was judged last, in their order."""
-        judged = [gpu.static.uuid for gpu, _, _ in self._read]
+        judged = [each.gpu.static.uuid for each in self.judged]
         return [gpu.static.uuid for gpu in snapshot.gpus] == judged
 
     def diagnoses(self) -> tuple[GpuDiagnosis, ...]:
         """The diagnoses after the last snapshot, in the order of its GPUs."""
-        return tuple(self._diagnosis(gpu, state, signals) for gpu, state, signals in self._read)
+        return tuple(map(self._worded, self.judged))
 
-    def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
-        return state.diagnosis(
-            self._last_t or 0.0, gpu, signals, self._ledger, self._owners.owner_of(gpu.static.index)
+    def _worded(self, judged: JudgedGpu) -> GpuDiagnosis:
+        """Put the verdict shown of a GPU into words."""
+        return judged.state.diagnosis(
+            self._last_t or 0.0,
+            judged.gpu,
+            judged.signals,
+            self._ledger,
+            self._owners.owner_of(judged.gpu.static.index),
         )
 
     def forget(self, uuid: str) -> None:
@@ -223,7 +310,7 @@ class Diagnoser:
 
         Its time stays in the sums over all GPUs.
         """
-        self._gpus.pop(uuid, None)
+        self._states.pop(uuid, None)
         self._ledger.forget(uuid)
         self._findings.forget(uuid)
 
@@ -232,8 +319,10 @@ class Diagnoser:
 
         Means over its loaders, and its main thread.
         """
-        sample_and_tick = self._sample_and_tick.get(uuid)
-        return NO_LANES if sample_and_tick is None else _lanes(*sample_and_tick)
+        for judged in self.judged:
+            if judged.gpu.static.uuid == uuid:
+                return _lanes(judged.gpu, self._activity_by_gpu().get(judged.gpu.static.index))
+        return NO_LANES
 
     @property
     def fabric(self) -> FabricSignals | None:
@@ -250,7 +339,9 @@ class Diagnoser:
 
         Those on which nothing does are left out.
         """
-        rows = [state.track.ongoing_conditions(gpu.static.index) for gpu, state, _ in self._read]
+        rows = [
+            judged.state.track.ongoing_conditions(judged.gpu.static.index) for judged in self.judged
+        ]
         return tuple(row for row in rows if row != OngoingConditions(row.gpu))
 
     def findings(self) -> tuple[Finding, ...]:
@@ -262,7 +353,7 @@ class Diagnoser:
 
         Only something new raises it again.
         """
-        for state in self._gpus.values():
+        for state in self._states.values():
             if state.index == gpu:
                 state.acknowledge(badge_id)
 

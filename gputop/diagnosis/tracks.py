@@ -129,7 +129,7 @@ class GpuTrack:
         """Start times of the present conditions, for the GPU with that index."""
         return replace(self._window.since, gpu=gpu)
 
-    def skip(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None) -> None:
+    def skip_sample(self, now: TickContext, gpu: GpuSample, tick: GpuHostActivity | None) -> None:
         """Take a sample of a GPU that cannot be read: only its errors count."""
         self._note_device(now, gpu, tick)
         self._restart(Restart.UNREADABLE)

@@ -33,7 +33,7 @@ def test_the_json_has_the_agreed_form() -> None:
     diagnoser = Diagnoser()
     for tick in range(60):
         snapshot = snap(tick, *STARVED)
-        diagnoses = diagnoser.observe(snapshot)
+        diagnoses = diagnoser.diagnose(snapshot)
     data = json.loads(json.dumps(as_json(snapshot, diagnoses, T0), allow_nan=False))
     assert list(data) == ["schema", "host", "simulated", "begin", "end", "servers", "steps", "gpus"]
     assert (data["schema"], data["host"], data["begin"], data["end"]) == (1, "node-17", T0, T0 + 59)
@@ -151,7 +151,7 @@ def test_unmeasured_time_is_in_neither_number() -> None:
 
 def test_lanes_are_those_of_this_tick() -> None:
     diagnoser = Diagnoser()
-    diagnoser.observe(snap(0, *STARVED))
+    diagnoser.diagnose(snap(0, *STARVED))
     lanes = diagnoser.lanes("GPU-0")
     assert lanes["idle_pct"] == 60.0
     assert (lanes["loader_run_pct"], lanes["loader_wait_pct"], lanes["loader_disk_pct"]) == (
@@ -160,7 +160,7 @@ def test_lanes_are_those_of_this_tick() -> None:
         0.0,
     )
     assert lanes["main_pct"] == 2.0
-    diagnoser.observe(snap(1, gpu(util=None, lost_reason="lost")))
+    diagnoser.diagnose(snap(1, gpu(util=None, lost_reason="lost")))
     assert diagnoser.lanes("GPU-0") == {"idle_pct": None}
     assert diagnoser.lanes("unknown") == {}
 
@@ -199,7 +199,7 @@ def test_whatever_was_measured_gives_one_sound_diagnosis(phases: list[Any]) -> N
         for _ in range(ticks):
             t += step
             snapshot = snap(t, sample, rows)
-            (said,) = diagnoser.observe(snapshot)
+            (said,) = diagnoser.diagnose(snapshot)
             json.dumps(as_json(snapshot, [said], T0), allow_nan=False)
             assert said.verdict in known and said.timeline[-1][1:] == (
                 said.verdict,

@@ -107,7 +107,7 @@ def test_at_an_ordinary_pace_every_reading_is_judged(every_s: float) -> None:
 def test_a_gpu_that_appears_at_once_is_judged_at_once() -> None:
     watch = Watch()
     watch.feed(_fast(1.0, 0.25))
-    both = watch.diagnoser.observe(snap(0.76, [HEALTHY[0], gpu(index=1)], HEALTHY[1]))
+    both = watch.diagnoser.diagnose(snap(0.76, [HEALTHY[0], gpu(index=1)], HEALTHY[1]))
     assert len(both) == 2
 
 

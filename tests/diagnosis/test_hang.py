@@ -53,7 +53,7 @@ def told(
         ranks = list(moment(t))
         return replace(snap(t, [g for g, _ in ranks], [p for _, p in ranks]), steps=steps(t))
 
-    return [diagnoser.observe(at(t)) for t in range(seconds)]
+    return [diagnoser.diagnose(at(t)) for t in range(seconds)]
 
 
 def hangs(said: Iterable[tuple[GpuDiagnosis, ...]]) -> bool:
@@ -198,7 +198,7 @@ def test_without_a_before_small_kernels_are_said_with_the_doubt() -> None:
 
 def test_nobody_is_told_to_dump_a_process_where_there_is_none() -> None:
     diagnoser = Diagnoser()
-    *_, said = (diagnoser.observe(snap(t, gpu(0, **WAITING))) for t in range(210))
+    *_, said = (diagnoser.diagnose(snap(t, gpu(0, **WAITING))) for t in range(210))
     assert "or stuck inside one kernel" in said[0].notes
 
 

@@ -588,7 +588,7 @@ def test_loaders_count_for_each_gpu_of_their_parent() -> None:
     watch = Watch()
     for tick in range(45):
         samples = [gpu(0, util=40.0), gpu(1, util=40.0)]
-        last = watch.diagnoser.observe(snap(tick, samples, [*both, *workers(4, 95.0)]))
+        last = watch.diagnoser.diagnose(snap(tick, samples, [*both, *workers(4, 95.0)]))
     assert [found.verdict for found in last] == ["dataloader_cpu", "dataloader_cpu"]
 
 

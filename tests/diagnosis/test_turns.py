@@ -34,7 +34,7 @@ def told_of(
     watch = Watch()
     said: tuple[GpuDiagnosis, ...] = ()
     for t in range(seconds):
-        said = watch.diagnoser.observe(
+        said = watch.diagnoser.diagnose(
             snap(t, [sample(i, util_of(t, i)) for i in range(n)], processes)
         )
     return said

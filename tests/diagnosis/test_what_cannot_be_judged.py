@@ -16,7 +16,7 @@ UNKNOWN = "the driver answers with an unknown error"
 def after_loss(gpus: list[GpuSample]) -> tuple[GpuDiagnosis, ...]:
     watch = Watch()
     watch.feed(snap(t, [gpu(sample.static.index) for sample in gpus], [train()]) for t in range(20))
-    return watch.diagnoser.observe(snap(20, gpus))
+    return watch.diagnoser.diagnose(snap(20, gpus))
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])

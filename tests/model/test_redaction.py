@@ -119,7 +119,7 @@ def _judged(snapshots: Iterable[Snapshot]) -> list[tuple[Any, ...]]:
     diagnoser: Diagnoser | None = None
     for snapshot in snapshots:
         diagnoser = diagnoser or Diagnoser(snapshot.interval_s)
-        said += map(_essence, diagnoser.observe(snapshot))
+        said += map(_essence, diagnoser.diagnose(snapshot))
     return said
 
 

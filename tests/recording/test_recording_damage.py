@@ -349,7 +349,7 @@ def test_every_acknowledged_frame_survives_a_kill_at_any_moment(tmp_path: Path) 
 def judged_recording(path: Path) -> GpuDiagnosis:
     """The last diagnosis of a recording's first GPU."""
     diagnoser = Diagnoser()
-    *_, last = [diagnoser.observe(snapshot) for snapshot in read_snapshots(str(path))]
+    *_, last = [diagnoser.diagnose(snapshot) for snapshot in read_snapshots(str(path))]
     return last[0]
 
 

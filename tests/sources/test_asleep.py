@@ -159,7 +159,7 @@ def asleep() -> GpuSample:
 def test_a_sleeping_gpu_is_idle_for_sure_and_says_asleep() -> None:
     diagnoser = Diagnoser()
     for second in range(40):
-        (said,) = diagnoser.observe(snap(second, asleep()))
+        (said,) = diagnoser.diagnose(snap(second, asleep()))
     assert (said.title, said.state, said.level, said.badges) == ("asleep", "idle", "info", ())
     assert "switched this GPU off" in said.evidence[0]
 
@@ -252,7 +252,7 @@ def judged(one: GpuSample, host_used: float) -> GpuDiagnosis:
     diagnoser = Diagnoser()
     host = HostSample(mem_used_bytes=host_used * GIB, mem_total_bytes=float(120 * GIB))
     for second in range(60):
-        (said,) = diagnoser.observe(replace(snap(second, one, [train(main=30.0)]), host=host))
+        (said,) = diagnoser.diagnose(replace(snap(second, one, [train(main=30.0)]), host=host))
     return said
 
 

@@ -139,8 +139,8 @@ def stream(seconds: int, reading_every: int, **given: float) -> Iterator[Snapsho
 def test_repeats_are_no_samples_of_a_verdict() -> None:
     slow, plain = Diagnoser(), Diagnoser()
     for snapshot in stream(60, 8, **BAD):
-        (judged,) = slow.observe(snapshot)
+        (judged,) = slow.diagnose(snapshot)
     assert (judged.n, judged.verdict) == (4, "collecting")
     for k in range(60):
-        (of_all,) = plain.observe(snapshot_of(k, **BAD))
+        (of_all,) = plain.diagnose(snapshot_of(k, **BAD))
     assert (of_all.n, of_all.busy_not_working) == (30, "A")

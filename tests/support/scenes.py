@@ -241,7 +241,7 @@ class Watch:
     def feed(self, snapshots: Iterable[Snapshot]) -> GpuDiagnosis:
         """Feed all; gives the last diagnosis of the first GPU."""
         for snapshot in snapshots:
-            self.said.append((snapshot.t - T0, self.diagnoser.observe(snapshot)[0]))
+            self.said.append((snapshot.t - T0, self.diagnoser.diagnose(snapshot)[0]))
         return self.said[-1][1]
 
     def first(self, wanted: Callable[[GpuDiagnosis], bool], after: float = 0.0) -> float | None:

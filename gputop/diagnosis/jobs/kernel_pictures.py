@@ -1,8 +1,8 @@
 """How a GPU looks whose kernels only wait: three pictures of one sample.
 
 Few SMs spin (a collective that waits for a rank); all SMs are held by a kernel that spins; or, where SM is not
-measured, util is full while power has fallen. The last two are told from work by the job's own power: they are no
-pictures before the job was seen at work.
+measured, util is full while power has fallen. Only the job's own power tells the last two from work: they are
+no pictures before the job was seen at work.
 """
 
 from __future__ import annotations

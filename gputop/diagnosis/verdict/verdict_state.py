@@ -175,7 +175,7 @@ class GpuState:
         self.track.health.acknowledge(badge_id)
         self._board.clear(badge_id)
 
-    def observe(
+    def add_signals(
         self,
         t: float,
         interval_s: float,

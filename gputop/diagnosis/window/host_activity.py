@@ -205,7 +205,7 @@ class GpuHostActivity(Struct):
     def ends(self) -> tuple[WaitEnd, ...]:
         """Wait targets of the GPU's main thread, the most frequent first.
 
-        With the children of those targets and whom they wait for in turn, as parts of the main thread's observations.
+        With the children of those targets and their own wait targets, as parts of the main thread's observations.
         """
         if self.primary is None or not self.primary.waits_for:
             return ()

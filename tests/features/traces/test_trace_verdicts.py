@@ -55,7 +55,7 @@ def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(
     writer.close()
     watch = Watch()
     for snapshot in read_snapshots(str(tmp_path / "r.jsonl.gz")):
-        shown = watch.diagnoser.observe(snapshot)[0]
+        shown = watch.diagnoser.diagnose(snapshot)[0]
     assert shown.verdict == recorded
     assert said.id == CAUSES[cause][1]
     if cause == "workers":
