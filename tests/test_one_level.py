@@ -147,7 +147,7 @@ def _check_findings(frame: Frame, report: JobReport) -> None:
 def _check_one_sample(frame: Frame, same: dict[str, tuple[Role, int]]) -> None:
     """Compare what `once` says of a sample, where all samples of the window say so."""
     for gpu, d in zip(frame.snapshot.gpus, frame.diagnoses, strict=True):
-        _, role = in_sample(gpu, frame.snapshot.processes)
+        _, role = in_sample(gpu, frame.snapshot.processes, frame.snapshot.host)
         before, count = same.get(d.uuid, (role, 0))
         same[d.uuid] = (role, count + 1 if role == before else 1)
         if same[d.uuid][1] > STEADY and d.verdict != "collecting":

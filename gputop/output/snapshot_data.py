@@ -54,7 +54,7 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
     data = snapshot_data(snapshot)
     for row, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
         row["gap_pct"] = rounded(gap_pct(gpu), DIGITS)
-        row["in_sample"], _ = in_sample(gpu, snapshot.processes)
+        row["in_sample"], _ = in_sample(gpu, snapshot.processes, snapshot.host)
     return data
 
 

@@ -74,7 +74,9 @@ def line_rows(frame: Frame, view: View, width: int, *, clock: bool = False) -> l
         gpu.static.uuid: product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus
     }
     room = max(map(len, names.values()), default=0)
-    samples = {gpu.static.uuid: in_sample(gpu, snapshot.processes) for gpu in snapshot.gpus}
+    samples = {
+        gpu.static.uuid: in_sample(gpu, snapshot.processes, snapshot.host) for gpu in snapshot.gpus
+    }
     longest = max((len(words) for words, _ in samples.values()), default=0)
     rows = []
     for gpu in snapshot.gpus:
@@ -136,7 +138,7 @@ def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator
         yield Line().to(_INDENT).add(useful, "text")
     measured = board(gpu) + buses(gpu)
     yield Line().to(_INDENT).add_all(fields(measured, width - _INDENT))
-    words, role = in_sample(gpu, frame.snapshot.processes)
+    words, role = in_sample(gpu, frame.snapshot.processes, frame.snapshot.host)
     level = LEVEL_OF_ROLE[role]
     yield Line().to(_INDENT).add(f"{level_glyph(level)} {IN_SAMPLE}: {words}", f"level.{level}")
     if gpu.sm_active_pct is None and gpu.sm_reason:

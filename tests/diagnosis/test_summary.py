@@ -20,7 +20,7 @@ from gputop.diagnosis.verdict.summary import (
 )
 from gputop.model.snapshot import CgroupName, ProcessStatic
 from gputop.monitor import Monitor
-from tests.support.scenes import GIB, T0, Watch, gpu, snap, train, workers
+from tests.support.scenes import GIB, HOST, T0, Watch, gpu, snap, train, workers
 
 HOLLOW = (gpu(util=96.0, sm=15.0), [train()])
 
@@ -224,6 +224,14 @@ def test_one_sample_of_a_broken_card_says_so_as_its_badge_does() -> None:
         assert (d.level, summarize(d).title) == ("red", "hardware error")
         assert in_sample(sample) == ("hardware error", "not_working")
     assert in_sample(gpu(xid=31))[1] == "work"
+    assert in_sample(gpu(recovery_action=2)) == ("recovery needed", "not_working")
+
+
+def test_a_sample_says_that_a_link_of_the_job_s_fabric_is_down() -> None:
+    down = replace(HOST, fabric_ports_down=1)
+    assert in_sample(gpu(), [train(nccl=True)], down) == ("fabric link", "not_working")
+    assert in_sample(gpu(), [train(nccl=True)], HOST)[1] == "work"
+    assert in_sample(gpu(), [train(nccl=False)], down)[1] == "work", "it does not use the fabric"
 
 
 # --- which GPU to look at first ---

@@ -40,7 +40,7 @@ from gputop.diagnosis.window.hardware_health import HARDWARE_XIDS
 from gputop.diagnosis.window.sample_facts import sm_now
 from gputop.model.durations import duration, duration_of
 from gputop.model.quantity import HOUR_S
-from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
 
 class Number(Struct, frozen=True):
@@ -315,16 +315,30 @@ QUIET_PCT = 5.0
 """Less util in a sample is none: the bound that idle has over a window."""
 
 
-def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[str, Role]:
+FABRIC_LINK, RECOVERY_NEEDED = "fabric link", "recovery needed"
+"""The titles of the badges that say so over a window."""
+_NO_HOST = HostSample()
+
+
+def in_sample(
+    gpu: GpuSample, processes: Sequence[ProcessSample] = (), host: HostSample = _NO_HOST
+) -> tuple[str, Role]:
     """Words and role of one sample; never a verdict, which takes several samples.
 
-    ``processes`` are all that are known.
+    ``processes`` are all that are known, ``host`` is the machine of the sample.
     """
     util, sm = gpu.util_pct, sm_now(gpu)
     if gpu.lost_reason is not None:
         return LOST_TITLE, "not_working"
     if gpu.remap_failed or gpu.remap_pending or gpu.xid in HARDWARE_XIDS:
         return HARDWARE_ERROR, "not_working"
+    if gpu.recovery_action:
+        return RECOVERY_NEEDED, "not_working"
+    if host.fabric_ports_down or host.fabric_ports_degraded:
+        # Only a job that talks over the fabric suffers from it.
+        owners = [p for p in processes if p.gpu == gpu.static.index and p.role == "gpu"]
+        if any(owner.nccl for owner in owners):
+            return FABRIC_LINK, "not_working"
     if gpu.asleep:
         return "asleep", "information"
     if flag_now(gpu, processes) is not None:
