@@ -56,7 +56,7 @@ def child_stat(pid: int, starttime: int) -> str:
 
 
 def test_a_minute_of_forks_leaves_no_object_behind(fake: FakeProc) -> None:
-    """Each second another child runs below the worker, and the one before ends; few pids are used in turn."""
+    """Each second another child runs below the worker, and the one before ends; pids are used again after a while."""
     fake.process(ROOT, wchan="futex_wait_queue")
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="do_wait")
     collector = collector_of(fake)
@@ -64,7 +64,7 @@ def test_a_minute_of_forks_leaves_no_object_behind(fake: FakeProc) -> None:
     living: list[int] = []
     known: list[int] = []
     for second in range(60):
-        child, former = SHORT + second % 7, SHORT + (second - 1) % 7
+        child, former = SHORT + second % 40, SHORT + (second - 1) % 40
         fake.write(f"proc/{child}/stat", child_stat(child, 9000 + second))
         if second:
             fake.write(f"proc/{former}/stat", "")
