@@ -96,6 +96,8 @@ class JobProcess(TrackedProcess):
         """Whether a reading was tried."""
         self.waits = WaitHistory()
         self.means = _Means()
+        self.counters_now = Counters()
+        """What the kernel counted until the latest reading."""
         self.observations_now = Observations()
         """What was observed of its waits until the latest reading."""
         self.shares: TimeShares | None = None
@@ -120,6 +122,8 @@ class JobProcess(TrackedProcess):
     def settle(self, place: ProcessPlace, facts: Facts) -> None:
         """Set the place and facts from a discovery."""
         self.place = place
+        self.is_gpu = place.role == "gpu"
+        """Whether the process holds a GPU."""
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
         self._sample: ProcessSample | None = None
@@ -143,11 +147,6 @@ class JobProcess(TrackedProcess):
         return not 0.0 <= now - self.scanned_at < (_SCAN_S if measured else _SECOND_SCAN_S)
 
     @property
-    def is_gpu(self) -> bool:
-        """Whether the process holds a GPU."""
-        return self.place.role == "gpu"
-
-    @property
     def may_wait_inside(self) -> bool:
         """Whether other threads of the process may cause its main thread's wait."""
         several = self.reading is not None and self.reading.stat.threads > 1
@@ -161,7 +160,7 @@ class JobProcess(TrackedProcess):
         reading = self.reading
         assert reading is not None
         fresh = self.pop_observations()
-        if self._counted is reading and not fresh:
+        if self._counted is reading and not fresh and not self.is_gpu:
             # Nothing has happened. Without this 64 idle workers cost half as much again (measured).
             self.waits.sleep_on()
             if self.observations_now.fresh:
@@ -171,18 +170,19 @@ class JobProcess(TrackedProcess):
             self.waits.add_observations(
                 now, fresh, reading.stat, moves=moves, holds_gpu=self.is_gpu
             )
-            counters = self.counters()
+            counters = self.counters_now = self._counters(reading)
             counts = self.waits.counts
             is_counted = counters.run is not None
-            self._counted = reading if is_counted else None
+            own = own_shares(counters, counts) if is_counted else self.observations_now.own
             latest = self.waits.latest
             self.observations_now = Observations(
                 counts=counts,
-                own=own_shares(counters, counts) if is_counted else self.observations_now.own,
-                by_activity=activity_shares(counters, counts),
+                own=own,
+                by_activity=activity_shares(counters, counts, own),
                 fresh=self.waits.fresh,
                 latest=None if latest is None else latest.state,
             )
+            self._counted = reading if is_counted else None
             if not is_counted:
                 return
         observed = self.observations_now
@@ -199,36 +199,44 @@ class JobProcess(TrackedProcess):
         least = BUSY_HELPER_SHARE / 2 if self._feeds else BUSY_HELPER_SHARE
         self._feeds = self._role_useful >= least
 
-    def counters(self) -> Counters:
+    def _counters(self, reading: ProcessReading) -> Counters:
         """Return what the kernel counted since the last reading."""
-        reading = self.reading
-        assert reading is not None
         if reading.run_pct is None:
             return Counters(is_main=self.is_gpu)
         run_pct, queued_pct = reading.run_pct, reading.wait_pct or 0.0
+        other_threads = reading.stat.threads - 1
+        if not self.is_gpu:
+            return Counters(
+                run=run_pct / 100.0, queued=queued_pct / 100.0, other_threads=other_threads
+            )
         main_run_pct, main_queued_pct = reading.main_run_pct, reading.main_wait_pct or 0.0
         main_waits = None
-        if self.is_gpu and main_run_pct is not None:
+        if main_run_pct is not None:
             run_pct, queued_pct = main_run_pct, main_queued_pct
             main_waits = max(0.0, 1.0 - (main_run_pct + main_queued_pct) / 100.0)
         others_pct = 0.0 if self.seen_threads is None else self.seen_threads.other_run_pct or 0.0
         pool_pct = max(0.0, reading.run_pct - (main_run_pct or 0.0) - others_pct)
         return Counters(
-            is_main=self.is_gpu,
+            is_main=True,
             run=run_pct / 100.0,
             queued=queued_pct / 100.0,
             main_waits=main_waits,
             pool=pool_pct / 100.0,
-            other_threads=reading.stat.threads - 1,
+            other_threads=other_threads,
         )
 
     def close_observations(self, now: float) -> Observations:
         """Return what was observed of a process that is sampled closely."""
         if self._close_at is None:
             self._close_at = now
-        return replace(
-            self.observations_now,
-            in_line=bool(self.waits.fresh) and self.waits.has_line(now),
+        observed = self.observations_now
+        return Observations(
+            counts=observed.counts,
+            own=observed.own,
+            by_activity=observed.by_activity,
+            fresh=observed.fresh,
+            latest=observed.latest,
+            in_line=bool(observed.fresh) and self.waits.has_line(now),
             has_fetched=now - self._fetched_at <= FETCHED_S,
             watched_s=now - self._close_at,
         )

@@ -238,7 +238,7 @@ def _close_shares(now: float, member: JobProcess, sockets: SocketEvidence | None
     """Return the shares of a process of a waiting GPU."""
     if sockets is not None and _proves_a_fetch(sockets):
         member.note_fetch(now)
-    return time_shares(member.counters(), member.close_observations(now), sockets)
+    return time_shares(member.counters_now, member.close_observations(now), sockets)
 
 
 def _proves_a_fetch(sockets: SocketEvidence) -> bool:

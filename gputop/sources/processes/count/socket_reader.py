@@ -149,9 +149,12 @@ def _may_fetch(process: JobProcess) -> bool:
     """Return whether a process spends so much time in polls or sockets that it may fetch."""
     observed = process.observations_now
     shares = observed.by_activity.shares
-    outside = shares.poll + shares.network + observed.in_socket(is_main=False)
-    inside = observed.counts.inner_share("queue", "socket")
-    return max(outside, inside) >= LEAST_FETCH
+    outside = shares.poll + shares.network
+    if outside >= LEAST_FETCH:
+        return True
+    if observed.counts.inner_share("queue", "socket") >= LEAST_FETCH:
+        return True
+    return outside + observed.in_socket(is_main=False) >= LEAST_FETCH
 
 
 def request_sockets(

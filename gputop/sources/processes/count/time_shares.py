@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -142,17 +141,22 @@ def time_shares(
         result = replace(result, unread=True)
     if counters.is_main:
         return _with_main_waits(result, counters, observations)
-    # Unchanged shares keep their sample.
+    if not observations.fresh:
+        # Unchanged shares keep their sample.
+        return result
     targets = targets_of(observations.fresh, LEADS_OUT)
     return replace(result, waits_for=targets) if targets else result
 
 
-def activity_shares(counters: Counters, counts: WaitCounts) -> TimeShares:
-    """Return shares with the wait targets' activity in place of the wait."""
+def activity_shares(counters: Counters, counts: WaitCounts, own: WaitShares) -> TimeShares:
+    """Return shares with the wait targets' activity in place of the wait.
+
+    ``own`` are the shares with waits unresolved.
+    """
     if counters.run is None:
         return TimeShares()
     if counts.evidence is None:
-        return TimeShares(shares_of(counters.run, counters.queued, counts.own))
+        return TimeShares(own)
     queued = max(counters.queued, counts.runs_inside - counters.run)
     return TimeShares(
         shares=shares_of(counters.run, queued, counts.activity),
@@ -220,7 +224,7 @@ def _with_main_waits(
     )
 
 
-_STATE_OF_WAIT: Mapping[str, str] = MappingProxyType({
+_STATE_OF_WAIT: Mapping[str, str] = {
     "disk": "disk",
     "network": "network",
     "lock": "lock",
@@ -228,7 +232,7 @@ _STATE_OF_WAIT: Mapping[str, str] = MappingProxyType({
     "run": "run",
     "unread": "unread",
     "queue": "poll",
-})  # fmt: skip
+}
 """State of a worker's shares for each wait class; all other classes are ``other``."""
 _STATES_OF_MAIN = frozenset(
     ("disk", "network", "lock", "sleep", "pipe", "write", "other", "unread")
@@ -248,16 +252,12 @@ def shares_of(run: float, queued: float, waits: Mapping[str, int]) -> WaitShares
     rest = 1.0 - runnable
     if not waits:
         return WaitShares(run=run, queued=queued, unread=rest)
-    states = Counter[str]()
+    shares = {"run": run, "queued": queued}
+    each = rest / sum(waits.values())
     for wait, count in waits.items():
-        states[_STATE_OF_WAIT.get(wait, "other")] += count
-    return WaitShares(run=run, queued=queued) + _by_counts(rest, states)
-
-
-def _by_counts(rest: float, counts: Mapping[str, int]) -> WaitShares:
-    """Divide waiting time among states, in proportion to their counts."""
-    each = rest / sum(counts.values())
-    return WaitShares(**{state: each * count for state, count in counts.items()})
+        state = _STATE_OF_WAIT.get(wait, "other")
+        shares[state] = shares.get(state, 0.0) + each * count
+    return WaitShares(**shares)
 
 
 def thread_shares(counts: WaitCounts, pool: float) -> WaitShares:
@@ -284,10 +284,12 @@ def main_waits(counts: WaitCounts, rest: float, *, fetches: bool) -> tuple[WaitS
     """
     if not counts.own:
         return WaitShares(unread=rest), 0.0
-    states = Counter[str]()
+    shares: dict[str, float] = {}
+    each = rest / counts.own.total()
     for wait, count in counts.own.items():
-        states[_main_state(wait, fetches=fetches)] += count
-    return _by_counts(rest, states), rest * counts.saves / counts.own.total()
+        state = _main_state(wait, fetches=fetches)
+        shares[state] = shares.get(state, 0.0) + each * count
+    return WaitShares(**shares), each * counts.saves
 
 
 def _main_state(wait: str, *, fetches: bool) -> str:
@@ -392,4 +394,4 @@ def _with_activity(
 
 def _polls(counts: WaitCounts) -> bool:
     """Return whether a main thread was seen to wait for any file or socket."""
-    return any(counts.own[wait] for wait in ("queue", "network", "socket"))
+    return any(wait in counts.own for wait in ("queue", "network", "socket"))

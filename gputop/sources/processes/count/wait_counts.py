@@ -76,11 +76,14 @@ class WaitCounts(Struct, frozen=True):
 
     def inner_share(self, *kinds: str) -> float:
         """Return the share of observations whose most active thread was so."""
-        return sum(self.inner[kind] for kind in kinds) / max(1, self.inner.total())
+        if not self.inner:
+            return 0.0
+        return sum([self.inner.get(kind, 0) for kind in kinds]) / self.inner.total()
 
     def own_share(self, kind: str) -> float:
         """Return the share of a wait among the main thread's waits."""
-        return self.own[kind] / max(1, self.own.total())
+        count = self.own.get(kind, 0)
+        return count / self.own.total() if count else 0.0
 
 
 class _Moment(Struct, frozen=True):
@@ -123,10 +126,10 @@ def count_waits(
 
     Threads of a GPU process are a separate worker; those of any other process stand in for its main thread.
     """
-    own = Counter[str]()
-    activity = Counter[str]()
-    inner = Counter[str]()
-    evidences = Counter[str]()
+    own: Counter[str] = Counter()
+    activity: Counter[str] = Counter()
+    inner: Counter[str] = Counter()
+    evidences: Counter[str] = Counter()
     total = saves = replaced = 0
     running: list[int] = []
     for moment in _moments(observations):
@@ -217,7 +220,7 @@ def targets_of(
     ``vias`` limits the kinds of targets. ``in_line``: children came one after the other, and are one worker.
     """
     looks = 0
-    counts = Counter[WaitTarget]()
+    counts: Counter[WaitTarget] = Counter()
     for moment in _moments(observations):
         looks += 1
         target = moment.main.target
