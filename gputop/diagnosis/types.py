@@ -153,7 +153,9 @@ class Attribution(Struct, frozen=True):
     None if not known.
 
     ``idle_pct`` is the share of the window in which no kernel ran. ``loaders`` counts the workers. ``main_busy_pct`` is
-    how much of the window the main thread ran, where that may be computing or spinning; else None.
+    how much of the window the main thread ran, where that may be computing or spinning; else None. ``facts`` are in
+    words: the feeders and the busiest of them, the main thread's waits, ``pin_memory``. ``taken_by`` names who else
+    used the cores.
     """
 
     idle_pct: float
@@ -164,6 +166,8 @@ class Attribution(Struct, frozen=True):
     network_pct: float | None = None
     main_pct: float | None = None
     main_busy_pct: float | None = None
+    facts: tuple[str, ...] = ()
+    taken_by: str | None = None
 
 
 class GpuOwner(Struct, frozen=True):

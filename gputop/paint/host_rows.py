@@ -143,33 +143,62 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
 def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     """Return the host's activity during a GPU's idle time.
 
-    A row for the selected GPU, else for the most idle one that is explained, or why nothing is known. None where no
-    GPU waits for the host.
+    Shares and, below, facts: of the selected GPU, else of the most idle one that is explained, or a row that says why
+    nothing is known. None where no GPU waits for the host.
     """
     explained = _explained(frame, view)
     if explained is None:
         unknown = _unknown(frame, view)
         return [text_row(shorten(unknown, width - 3), width, "dim", 2)] if unknown else []
     label, attribution = explained
-    line = Line().to(2).add(f"GPU {label} idle {attribution.idle_pct:.0f} %:", "evidence")
-    parts = [("main", attribution.main_pct)]
-    if attribution.loaders:
-        shares = (
-            attribution.running_pct,
-            attribution.queued_pct,
-            attribution.disk_pct,
-            attribution.network_pct,
-        )
-        parts = [*zip(("loaders", "queued", "disk", "network"), shares, strict=True), *parts]
-    for name, value in parts:
+    line = Line().to(2).add(idle_words(label, attribution, width), "evidence")
+    for name, words in _shares(attribution, width):
         line.add(f"   {name} ", "dim")
-        if name == "loaders" and width >= LEAST_TOTALS:
-            line.add_all(bar(value, 100.0, BAR_WIDTH, view.glyphs, "bar.used"))
-        if name == "main" and attribution.main_busy_pct is not None:
-            line.add(f" {_steps(attribution.main_busy_pct)}, spins or computes", "text")
-        else:
-            line.add(f" {_steps(value)}", "text")
-    return [line.row(width)]
+        if name == LOADERS and width >= LEAST_TOTALS:
+            line.add_all(bar(attribution.running_pct, 100.0, BAR_WIDTH, view.glyphs, "bar.used"))
+        line.add(f" {words}", "text")
+    rows = [line.row(width)]
+    facts: list[Field] = [(terminal_safe(fact), "text") for fact in attribution.facts]
+    if attribution.taken_by:
+        taken = terminal_safe(f"taken by others: {attribution.taken_by}")
+        facts.insert(1, (taken, "level.yellow"))
+    if facts:
+        rows.append(Line().to(2).add_all(fields(facts, width - 3)).row(width))
+    return rows
+
+
+LOADERS = "loaders"
+LEAST_SPOKEN = 130
+"""Cells of a screen on which a sentence says what the shares below are about."""
+
+
+def idle_words(label: str, attribution: Attribution, width: int) -> str:
+    """Return ``while GPU 2 idled (62 %):``, or less where there is no room."""
+    idle = f"{attribution.idle_pct:.0f} %"
+    return (
+        f"while GPU {label} idled ({idle}):"
+        if width >= LEAST_SPOKEN
+        else f"GPU {label} idle {idle}:"
+    )
+
+
+def _shares(attribution: Attribution, width: int) -> list[tuple[str, str]]:
+    """Return what loaders and main thread did meanwhile, each with its share in words."""
+    parts: list[tuple[str, str]] = []
+    if attribution.loaders:
+        parts = [
+            (LOADERS, _steps(attribution.running_pct)),
+            ("queued", _steps(attribution.queued_pct)),
+            ("disk", _steps(attribution.disk_pct)),
+            ("network", _steps(attribution.network_pct)),
+        ]
+    is_unclear = attribution.main_busy_pct is not None
+    share = _steps(attribution.main_busy_pct if is_unclear else attribution.main_pct)
+    if width < LEAST_SPOKEN:
+        parts.append(("main", share))
+    else:
+        parts.append(("main thread", f"{share} busy{', spins or computes' * is_unclear}"))
+    return parts
 
 
 def _unknown(frame: Frame, view: View) -> str:

@@ -79,7 +79,12 @@ KEYS = (
         Key("theme", "T", "the next theme of colours", "theme"),
         Key("redraw", "ctrl+l", "redraw the whole screen", "draw everything again"),
         Key("suspend", "ctrl+z", "suspend to the shell", "suspend"),
-        Key("layout", "c", "layout: panes, or a line a GPU", "panes, a line a GPU"),
+        Key(
+            "layout",
+            "c",
+            "layout: panes where all fit, panes that scroll, a line a GPU",
+            "panes, a line a GPU",
+        ),
         Key("pause", "p", "pause and look back over this run; resume", "pause and look back"),
         Key("findings", "A", "findings: every change, acknowledged here; alerts", "findings"),
         Key("record", "R", "start or stop recording to this directory", "record"),

@@ -167,9 +167,48 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     out.add(bar.row(width), bar.target())
     out.add(counts.row(width), counts.target("count"))
     gpus = [ShownGpu(frame, view, position) for position in range(len(frame.shown.gpus))]
-    if gpus and (view.layout == "list" or not _add_panes(out, gpus, width)):
+    if not gpus:
+        return out
+    if view.layout == "panes":
+        is_done = _add_panes(out, gpus, width, least=1)
+    elif view.layout == "scroll":
+        least = screen_division.LEAST_BESIDE
+        is_done = _add_panes(out, gpus, width, least) or _add_scrolled_panes(out, gpus, width)
+    else:
+        is_done = False
+    if not is_done:
         _add_list(out, gpus, width)
     return out
+
+
+def _add_scrolled_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
+    """Add as many panes as fit around the selected GPU, where they are, and the host.
+
+    False where not even one pane fits.
+    """
+    if width < LEAST_CHART_WIDTH:
+        return False
+    frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
+    first, heights = screen_division.forced_panes(count, selected_gpu(frame, view), out.left)
+    if sum(heights) > out.left:
+        return False
+    title_widths = panes.title_widths(frame)
+    shown = gpus[first : first + len(heights)]
+    for g, rows in zip(shown, heights, strict=True):
+        out.extend(panes.pane(g, width, rows, title_widths), _target(g))
+    if len(shown) < count and out.left > 0:
+        numbers = f"GPU {gpu_label(shown[0].gpu)} to {gpu_label(shown[-1].gpu)} of {count}"
+        place = (
+            Line()
+            .add("─", "rule")
+            .add(f" {numbers}   ", "dim")
+            .add("[", "title.key", "previous_gpu")
+        )
+        place.add(" ", "dim").add("]", "title.key", "next_gpu").add(" scroll ", "dim").rule(width)
+        out.add(place.row(width), place.target())
+    if out.left > 0:
+        out.add(host_rows.load(frame, view, width))
+    return True
 
 
 def _target(g: ShownGpu) -> Target:
@@ -211,10 +250,10 @@ def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
         out.add(host_rows.load(frame, view, width, indent=1))
 
 
-def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
+def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int, least: int) -> bool:
     """Add panes as tall as the height allows, and the host.
 
-    False when even one row a GPU beside one small pane does not fit.
+    False when ``least`` rows a GPU beside one small pane do not fit.
     """
     frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
     load, attribution = (
@@ -231,7 +270,9 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
     heights = screen_division.pane_heights(
         count, selected_gpu(frame, view), width, out.left - len(host) - 2
     )
-    per_line = -(-count // max(1, len(heights)))
+    if not heights or min(heights) < least:
+        return False
+    per_line = -(-count // len(heights))
     title_widths = panes.title_widths(frame)
     chart = round((width - panes.LABEL_WIDTH) * 0.3)
     for line, rows in enumerate(heights):
@@ -247,13 +288,18 @@ def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
         # If the last line has fewer panes, they are wider.
         widths = [width // len(group) + (i < width % len(group)) for i in range(len(group))]
         is_full = rows >= screen_division.LEAST_FULL and (per_line > 1 or count <= 2)
-        pane = panes.full_pane if is_full else panes.pane
-        painted = [pane(g, wide, rows, title_widths) for g, wide in zip(group, widths, strict=True)]
+        below = max(panes.rows_below(g, rows) for g in group)
+        painted = [
+            panes.full_pane(g, wide, rows, title_widths, below)
+            if is_full
+            else panes.pane(g, wide, rows, title_widths)
+            for g, wide in zip(group, widths, strict=True)
+        ]
         ends = tuple((sum(widths[: i + 1]), g.gpu.static.uuid) for i, g in enumerate(group))
         for row in range(rows):
             beside = Line()
             for pane_rows in painted:
                 beside.add_all(pane_rows[row])
             out.add(beside.row(width), Target("gpu", ends[0][1], ends))
-    out.extend(host if heights else [])
-    return bool(heights)
+    out.extend(host)
+    return True

@@ -470,19 +470,42 @@ LEAST_CHART = 3
 """Rows that a pane's chart keeps, whatever there is to say about badges."""
 
 
+def _words_rows(g: ShownGpu, rows: int) -> int:
+    """Return the rows of words below a pane's chart.
+
+    Fixed for a verdict, so that a chart does not move when a number of its evidence changes.
+    """
+    if not g.told.remedy:
+        return 2
+    return 3 if rows < LEAST_WORDY else 4
+
+
+def _has_engines(g: ShownGpu, rows: int) -> bool:
+    return g.selected and rows >= LEAST_WORDY and g.gpu.lost_reason is None
+
+
+def rows_below(g: ShownGpu, rows: int) -> int:
+    """Return the rows of engines and words below the chart of a pane with ``rows`` rows."""
+    return _words_rows(g, rows) + _has_engines(g, rows)
+
+
 def full_pane(
-    g: ShownGpu, width: int, rows: int, widths: tuple[int, int] | None = None
+    g: ShownGpu,
+    width: int,
+    rows: int,
+    widths: tuple[int, int] | None = None,
+    least_below: int = 0,
 ) -> list[Row]:
     """Return a pane with its chart over the whole width.
 
-    Below it the host's lanes where there is room, numbers and words: ``rows`` rows.
+    Below it the host's lanes where there is room, numbers and words: ``rows`` rows. ``least_below`` is the most that
+    ``rows_below`` says of the panes beside it, so that their charts are equally high.
     """
     has_lanes = rows >= LEAST_WITH_LANES
-    # Fixed for a verdict, so that a chart does not move when a number of its evidence changes.
-    words = 2 if not g.told.remedy else 3 if rows < LEAST_WORDY else 4
     beside = lanes(g, width) if has_lanes else []
-    has_engines = g.selected and rows >= LEAST_WORDY and g.gpu.lost_reason is None
+    has_engines = _has_engines(g, rows)
     more = [Line().to(2).add_all(engines(g.gpu, width - 3)).row(width)] if has_engines else []
+    words = max(_words_rows(g, rows), least_below - len(more))
     room = rows - 3 - len(beside) - len(more)
     # Without a remedy of its own a verdict leaves the second of its rows to a badge.
     to_say = words + badge_rows(g.told, width - 4) - (0 if g.told.remedy else 1)

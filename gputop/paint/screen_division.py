@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from gputop.paint.panes import LEAST_WITH_LANES
 
-STACKED = ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 1, 3), (3, 1, 2))
-"""(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
+STACKED = ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 3, 3), (6, 1, 3), (3, 1, 2))
+"""(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order: process rows give
+way to panes."""
+LEAST_CHART_LINE, MORE_FOR_THE_WORST = 9, 4
+"""Rows of a line of panes side by side at least, and rows that the selected GPU's line takes from the others."""
+FORCED = (6, 3)
+"""Rows of the selected GPU's pane, and of the others, where panes are forced and scrolled."""
+KEPT_WHEN_FORCED = 6
+"""Rows that forced panes leave: their place, the host, the table's two heads and two processes."""
 LEAST_PANE_WIDTH = 96
 """Cells of a pane; on a narrower screen the GPUs are a list."""
 LEAST_FULL, LEAST_BESIDE = 9, 3
@@ -52,10 +59,10 @@ def pane_heights(gpus: int, selected: int, width: int, free: int) -> list[int]:
     if gpus <= 2 and rows < LEAST_WITH_LANES <= (free - LEAST_OF_FEW) // lines:
         rows, more = LEAST_WITH_LANES, 0
     if rows >= LEAST_FULL and (gpus <= 2 or per_line > 1):
+        most = max(TALLEST_FULL, free * 3 // 5)
         # What the lines cannot share evenly goes to the first ones, so that no row stays empty.
-        return [
-            min(max(TALLEST_FULL, free * 3 // 5), rows + (line < more)) for line in range(lines)
-        ]
+        shared = [min(most, rows + (line < more)) for line in range(lines)]
+        return _with_tallest(shared, selected // per_line, most) if per_line > 1 else shared
     if per_line > 1:
         return [rows + (line < more) for line in range(lines)] if rows >= LEAST_BESIDE else []
     for tall, other, process_rows in STACKED:
@@ -64,6 +71,38 @@ def pane_heights(gpus: int, selected: int, width: int, free: int) -> list[int]:
             tall = max(tall, min(room - kept_processes(free, gpus), TALLEST))
             return [tall if i == selected else other for i in range(gpus)]
     return []
+
+
+def _with_tallest(heights: list[int], tallest: int, most: int) -> list[int]:
+    """Return the heights with more rows for one line, taken from the others as far as they can."""
+    left = [min(MORE_FOR_THE_WORST, max(0, rows - LEAST_CHART_LINE)) for rows in heights]
+    wanted = min(MORE_FOR_THE_WORST, most - heights[tallest])
+    changed = list(heights)
+    for _ in range(max(0, wanted)):
+        giver = max(
+            (line for line in range(len(heights)) if line != tallest and left[line] > 0),
+            key=lambda line: (changed[line], line),
+            default=None,
+        )
+        if giver is None:
+            break
+        changed[giver] -= 1
+        left[giver] -= 1
+        changed[tallest] += 1
+    return changed
+
+
+def forced_panes(gpus: int, selected: int, free: int) -> tuple[int, list[int]]:
+    """Return the first GPU of a scrolled column of panes, and the rows of each pane from there.
+
+    The selected one is among them; all are, where there is room.
+    """
+    tall, other = FORCED
+    room = free - KEPT_WHEN_FORCED
+    tall = max(other, min(tall, room))
+    shown = max(1, min(gpus, 1 + (room - tall) // other))
+    first = max(0, min(selected - shown // 2, gpus - shown))
+    return first, [tall if i == selected else other for i in range(first, first + shown)]
 
 
 def chart_below_list(gpus: int, free: int, room: int) -> int:

@@ -21,7 +21,7 @@ from gputop.paint.words import split_gpus
 ProcessKey = tuple[int, int | None, int | None]
 """Identity of a process row: pid, start time, GPU."""
 TreeMode = Literal["auto", "all", "none"]
-Layout = Literal["panes", "list"]
+Layout = Literal["panes", "scroll", "list"]
 Hint = tuple[tuple[str, str, str], ...]
 """(key as shown, what it does, its id), the most useful first."""
 

@@ -26,7 +26,7 @@ MOVES: Mapping[str, tuple[int, float]] = {
 """Direction and pages of a move through the processes. Less than a row is one row."""
 CYCLES: Mapping[str, tuple[str, ...]] = {
     "tree": ("auto", "all", "none"),
-    "layout": ("panes", "list"),
+    "layout": ("panes", "scroll", "list"),
 }
 """Fields of the view, each with its values in turn."""
 SORTS: Mapping[str, str] = {

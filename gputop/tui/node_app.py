@@ -45,7 +45,11 @@ from gputop.tui.terminal.rows_widget import LiveRows
 WHEEL_ROWS = 3
 RIGHT = 3
 """The number of the right mouse button."""
-LAYOUT_WORDS: Mapping[str, str] = {"panes": "panes, where they fit", "list": "a line a GPU"}
+LAYOUT_WORDS: Mapping[str, str] = {
+    "panes": "panes, where all fit",
+    "scroll": "panes, [ and ] scroll where not all fit",
+    "list": "a line a GPU",
+}
 LOOK_S = 0.25
 """Distance of two looks at how far a recording is opened."""
 DRAWN_AFTER = 0.75

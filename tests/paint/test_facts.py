@@ -47,7 +47,7 @@ def test_totals_count_a_split_gpu_once_and_leave_out_what_nobody_measures() -> N
     assert totals([replace(parent, lost_reason="gone", power_w=None)]) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(160, 48), (120, 40), (200, 60)])
+@pytest.mark.parametrize(("width", "height"), [(160, 48), (120, 52), (200, 60)])
 def test_the_selected_gpu_has_clock_state_and_engines_and_the_node_its_totals(
     width: int, height: int
 ) -> None:

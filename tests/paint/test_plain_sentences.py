@@ -81,9 +81,10 @@ def test_a_host_that_measures_nothing_has_no_percent_sign() -> None:
 
 def test_a_main_thread_that_spins_or_computes_has_its_share_and_both_words() -> None:
     frame = demo_frame("hollow")
-    (row,) = host_rows.attribution_rows(frame, View(), 120)
-    text = "".join(part for part, _ in row)
-    assert re.search(r"GPU 0 idle 80 %:   main +\d+ %, spins or computes", text)
+    text = plain_text(host_rows.attribution_rows(frame, View(), 140)[:1])
+    assert re.search(
+        r"while GPU 0 idled \(80 %\):   main thread +\d+ % busy, spins or computes", text
+    )
     rested = with_attribution(frame, Attribution(80.0, main_pct=None))
     assert "main    n/a" in plain_text(host_rows.attribution_rows(rested, View(), 120))
 

@@ -143,8 +143,9 @@ HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
     ("] ] [ [ [", lambda s: s.gpus == [UUIDS[1], UUIDS[2], UUIDS[1], UUIDS[0], UUIDS[7]]),
     ("] escape", lambda s: s.view.gpu is None),
     ("w w w", lambda s: sorted({*s.gpus}) == FLAGGED and s.gpus[0] == s.gpus[2]),
-    ("c", lambda s: s.view.layout == "list" and "a line a GPU" in s.message),
-    ("c c", lambda s: s.view.layout == "panes" and "panes, where they fit" in s.message),
+    ("c", lambda s: s.view.layout == "scroll" and "scroll where not all fit" in s.message),
+    ("c c", lambda s: s.view.layout == "list" and "a line a GPU" in s.message),
+    ("c c c", lambda s: s.view.layout == "panes" and "panes, where all fit" in s.message),
     ("plus", lambda s: s.view.span_s == 300.0 and "charts show the last 5 min" in s.message),
     ("minus minus", lambda s: s.view.span_s == 60.0), ("p shift+right", lambda s: s.view.command_at == 1),
     # Themes: the screen is its own preview.

@@ -15,8 +15,8 @@ from gputop.diagnosis.rules.device_badges import lost_badge
 from gputop.diagnosis.rules.doubts import with_doubts
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.health_badges import badges_without_verdict, without_praise
+from gputop.diagnosis.rules.idle_facts import attribution_of
 from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
-from gputop.diagnosis.rules.shown_idle import attribute
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.tracks import GpuTrack
@@ -261,7 +261,7 @@ class GpuState:
             and s.idle >= IDLE_PCT
             and s.samples >= s.min_samples
         ):
-            attribution = attribute(s)
+            attribution = attribution_of(s)
         return GpuDiagnosis(
             index=self.index,
             uuid=uuid,
