@@ -249,3 +249,6 @@ WIDE_GAP: Final = 10.0
 """Points between UTIL and SM from which on the gap has a colour of its own [judged]."""
 AWAKE_PCT: Final = 50.0
 """What ran for more than this percentage of one core since the last look is not called asleep [judged]."""
+
+SLOW_PSTATE: Final = 3
+"""P0 to P2 are those of compute work (CUDA runs in P2 on GeForce); from here on a GPU is kept slow."""

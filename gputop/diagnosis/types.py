@@ -264,7 +264,7 @@ class GpuDiagnosis(Struct, frozen=True):
     lost: Mapping[VerdictId, float] | None = None
     """Wasted seconds since the monitor began, by verdict.
 
-    Shares of each second; see ``lost_time.lost_share``.
+    Shares of each second; see ``time_ledger.lost_share``.
     """
     about: int | None = None
     """Index of the GPU that this one waits for, if any."""

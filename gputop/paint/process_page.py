@@ -9,7 +9,7 @@ import textwrap
 from collections import Counter
 from functools import partial
 
-from gputop.diagnosis.rules.feeding_rules import THROTTLED
+from gputop.diagnosis.rules.feeding import THROTTLED
 from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import elapsed
 from gputop.model.inspection import ThreadList

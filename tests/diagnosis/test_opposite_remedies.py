@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gputop.diagnosis.rules import RULES
-from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, Spare
+from gputop.diagnosis.rules.remedy_words import ALL_LEFT, Spare
 from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
 from tests.support.scenes import Watch, gpu, snap, train
 

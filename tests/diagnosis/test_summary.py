@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
 from gputop.diagnosis.verdict.gpu_owners import owner_words, program
-from gputop.diagnosis.verdict.lost_time import lost_share
 from gputop.diagnosis.verdict.summary import (
     Trouble,
     WorstGpuSelector,
@@ -18,6 +17,7 @@ from gputop.diagnosis.verdict.summary import (
     since_words,
     summarize,
 )
+from gputop.diagnosis.verdict.time_ledger import lost_share
 from gputop.model.snapshot import CgroupName, ProcessStatic
 from gputop.monitor import Monitor
 from tests.support.scenes import GIB, HOST, T0, Watch, gpu, snap, train, workers

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
+from gputop.diagnosis.rules.base import BadgeRule, Told
 from gputop.diagnosis.rules.device_badges import (
     COUNTER_FAULT,
     FULL_MEMORY,
     MEMORY_LEAK,
     PCIE_DEGRADED,
 )
-from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
+from gputop.diagnosis.rules.feeding import QUEUED, THROTTLED
 from gputop.diagnosis.rules.health_badges import (
     CORRECTED_ECC,
     NVLINK_DOWN,

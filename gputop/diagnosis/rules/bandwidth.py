@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.busy_words import util_words
-from gputop.diagnosis.rules.stuck import or_stuck
+from gputop.diagnosis.rules.busy_words import or_stuck, util_words
+from gputop.diagnosis.rules.remedy_words import HIDE_COMMUNICATION
 from gputop.diagnosis.signals import Signals
 from gputop.model.quantity import pct, share
 
@@ -34,12 +34,6 @@ MEMORY_BANDWIDTH = Rule(
     remedy_short="{gpu_memory:larger batch, }fp8 KV",
     checked="decoding on real GPUs has DRAM / util 0.650–0.698; the nearest load that is not memory-bound, tuned "
     "training on an H100, 0.595",
-)
-
-
-HIDE_COMMUNICATION = (
-    "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; "
-    "NCCL_DEBUG=INFO"
 )
 
 

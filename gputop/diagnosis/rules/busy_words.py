@@ -41,3 +41,16 @@ def few_warps(s: Signals) -> tuple[str, ...]:
     if s.mean.tensor is None or s.mean.tensor >= thresholds.COMM_TENSOR or s.conditions.memory:
         return ()
     return (f"few warps: SM {pct(s.mean.sm)} with {pct(s.mean.occ)} of the warp slots",)
+
+
+def or_stuck(s: Signals) -> tuple[str, ...]:
+    """A note that small kernels may be a wait inside one."""
+    if s.spin is None:
+        return ()
+    if s.spin.behind:
+        return (
+            f"or stuck inside one kernel, for {s.spin.late}; what the job did before is not known",
+        )
+    # Where no process is there, a kernel of one that was killed may run on.
+    tells = "" if s.tick.pid is None else f": `py-spy dump --pid {s.tick.pid}` tells"
+    return (f"or stuck inside one kernel{tells}",)

@@ -12,25 +12,27 @@ from msgspec.structs import replace
 from gputop.diagnosis.host.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.host.workers import BY_NAME, LEAST_TOLD
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import (
+from gputop.diagnosis.rules.feeding import (
     ALL_COMPUTE,
     LEAST_RX,
     SECOND,
-    active_workers,
-    both_words,
     compiles,
     computes_unread,
-    cores_note,
     has_read_waits,
-    kind_of,
     main_cause,
     main_leads,
     own_wait,
-    proof,
     take_turns,
     waits_for_batch,
-    workers_words,
     works,
+)
+from gputop.diagnosis.rules.feeding_words import (
+    active_workers,
+    both_words,
+    cores_note,
+    kind_of,
+    proof,
+    workers_words,
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.signals import TRAINS_S, Signals

@@ -11,7 +11,7 @@ from gputop.diagnosis.memory_trend import (
     LEAST_SPAN_S,
     MOST_DROP,
 )
-from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
+from gputop.diagnosis.rules.base import BadgeRule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Badge, BadgeId, VerdictId
 from gputop.diagnosis.window.sample_facts import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.host.idle_runs import BEGUN_OF_S, BEGUN_S, WORKED_OF_S, WORKED_S
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
+from gputop.diagnosis.rules.feeding import STEPS_S, is_fed, works
 from gputop.diagnosis.signals import LEAST_SAMPLES, SURE_S, TRAINS_S, Signals
 from gputop.diagnosis.thresholds import HELD_BYTES, IDLE_PCT
 from gputop.diagnosis.window.window import WINDOW_S

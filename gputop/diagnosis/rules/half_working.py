@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import chip_share, few_warps, power_part
-from gputop.diagnosis.rules.low_sm import (
+from gputop.diagnosis.rules.remedy_conditions import is_launch_bound
+from gputop.diagnosis.rules.remedy_words import (
+    HIDE_COMMUNICATION,
     LARGER_SHORT_TEMPLATE,
     LARGER_WORK_TEMPLATE,
-    is_launch_bound,
+    spares,
 )
-from gputop.diagnosis.rules.remedy_conditions import spares
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import HALF_WORKING as HALF_WORKING_TITLE
 from gputop.model.durations import duration

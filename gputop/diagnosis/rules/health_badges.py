@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gputop.diagnosis.rules.badge_rule import BadgeRule
+from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.xid_badges import XID, hardware_badge, xid_badge
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import DEVICE_BADGES, Badge, Level

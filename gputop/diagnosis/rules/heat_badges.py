@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis import thresholds
-from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
+from gputop.diagnosis.rules.base import BadgeRule, Told
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK, low_clock_remedy, low_clock_words
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
 from gputop.diagnosis.types import Badge, VerdictId

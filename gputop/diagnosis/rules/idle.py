@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import is_fed
+from gputop.diagnosis.rules.feeding import is_fed
 from gputop.diagnosis.rules.gates import BUSY_CORES, is_cpu_phase
-from gputop.diagnosis.rules.remedy_conditions import NOTHING
 from gputop.diagnosis.rules.remedy_rows import remedy
+from gputop.diagnosis.rules.remedy_words import NOTHING
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HELD_BYTES, IDLE_PCT
 from gputop.diagnosis.types import STATE_WORDS

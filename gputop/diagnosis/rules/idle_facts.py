@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.rules.feeding_rules import (
+from gputop.diagnosis.rules.feeding_words import (
     UNMEASURED,
     feeder_words,
     kind_of,

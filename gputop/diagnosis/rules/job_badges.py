@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from gputop.diagnosis.host.idle_runs import ALTERNATION_S, BUSY_UTIL, IDLE_UTIL
 from gputop.diagnosis.host.job_steps import PERIOD_GROWN
 from gputop.diagnosis.jobs.stragglers import ALL_UTIL, FOR_S, LEAST_GPUS, LEAST_POINTS
-from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
+from gputop.diagnosis.rules.base import BadgeRule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO
 from gputop.diagnosis.types import Badge, VerdictId

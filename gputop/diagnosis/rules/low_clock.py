@@ -5,8 +5,8 @@ from __future__ import annotations
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.busy_words import activity_words, power_part
-from gputop.diagnosis.rules.working import SLOW_PSTATE
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.thresholds import SLOW_PSTATE
 from gputop.diagnosis.types import LOW_CLOCK as LOW_CLOCK_TITLE
 from gputop.diagnosis.types import Confidence
 from gputop.diagnosis.window.sanity import has_impossible_power

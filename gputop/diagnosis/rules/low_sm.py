@@ -6,23 +6,17 @@ from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.busy_words import chip_share
-from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT
-from gputop.diagnosis.rules.stuck import or_stuck
+from gputop.diagnosis.rules.busy_words import chip_share, or_stuck
+from gputop.diagnosis.rules.remedy_conditions import is_launch_bound
+from gputop.diagnosis.rules.remedy_words import (
+    LARGER_SHORT_TEMPLATE,
+    LARGER_WORK_TEMPLATE,
+)
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
 from gputop.model.quantity import pct, share
 
-LARGER_WORK_TEMPLATE, LARGER_SHORT_TEMPLATE = (
-    '{gpu_memory:larger batch, }CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels'
-    "{gpu_memory:; a smaller GPU, MIG}", "{gpu_memory:larger batch, }CUDA graphs",
-)  # fmt: skip
-LARGER_WORK = LARGER_WORK_TEMPLATE.format(**ALL_LEFT)
 HOLLOW = "hollow: warps are hardly resident on any multiprocessor"
-
-
-def is_launch_bound(s: Signals) -> bool:
-    return s.host.mean.main is not None and s.host.mean.main >= thresholds.LAUNCH_BOUND_MAIN
 
 
 def _flag_confidence(s: Signals) -> Confidence:

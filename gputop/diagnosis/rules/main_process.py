@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from gputop.diagnosis.host.idle_attribution import MOSTLY, NO_LONGER
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import (
+from gputop.diagnosis.rules.feeding import (
     LEAST_RX,
     PURE_WAIT,
     OwnWait,
-    both_words,
     compiles,
-    cores_note,
-    loaders_words,
     main_alone,
     main_runs,
     own_wait,
 )
+from gputop.diagnosis.rules.feeding_words import both_words, cores_note, loaders_words
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE_PCT

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
-from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
+from gputop.diagnosis import thresholds
+from gputop.diagnosis.rules.feeding import QUEUED, THROTTLED
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import LAUNCH_BOUND_RATIO
-from gputop.diagnosis.window.sample_facts import MEMORY_FULL, memory_of, ratio, swapping
+from gputop.diagnosis.window.sample_facts import swapping
 from gputop.model.feeders import Feeders
 
 CORES_FREE = 90.0
@@ -24,46 +23,8 @@ READS_BYTES = 1e6
 """Bytes a second that the job reads, from which on its main thread may load data [judged]."""
 SHARES_WORK = ("workers", "ray", "helpers")
 """Who may do an unequal part of one work; whatever else runs beside a job has work of its own."""
-NOT_TRIED = ""
 
-Words = tuple[str, str]
-"""A remedy, whole and in short."""
-NOTHING: Words = ("", "")
 Condition = Callable[[Signals, Feeders | None], bool]
-
-
-class Spare(Struct, frozen=True):
-    """A resource in a remedy: ``{gpu_memory:larger batch, }`` is dropped where none is free.
-
-    Badges ask for less of a resource that is used up; a remedy beside them must not ask for more of it.
-    """
-
-    is_left: bool = True
-
-    def __format__(self, words: str) -> str:
-        """The words if some is left."""
-        return words if self.is_left else ""
-
-
-ALL_LEFT: dict[str, object] = {
-    "gpu_memory": Spare(),
-    "host_memory": Spare(),
-    "host": Spare(),
-    "short": "no core is free",
-}
-"""What docs print, where nothing is used up."""
-
-
-def spares(s: Signals) -> dict[str, object]:
-    """Resources of this GPU's job; ``host``: cores and memory for one more process."""
-    swaps = swapping(s.machine) is not None
-    filled = ratio(*memory_of(s.gpu, s.machine)) or 0.0
-    return {
-        "gpu_memory": Spare(filled < MEMORY_FULL or s.tick.server is not None),
-        "host_memory": Spare(not swaps),
-        "host": Spare(not swaps and not has_pressure(s)),
-        "short": "the host swaps" if swaps else "no core is free",
-    }
 
 
 def has_pressure(s: Signals) -> bool:
@@ -154,3 +115,7 @@ def is_on_mount(s: Signals, f: Feeders | None) -> bool:
 
 def writes_much(s: Signals, f: Feeders | None) -> bool:
     return 2.0 * (s.host.mean.main_saves or 0.0) >= (s.host.mean.main_disk or 0.0) > 0.0
+
+
+def is_launch_bound(s: Signals) -> bool:
+    return s.host.mean.main is not None and s.host.mean.main >= thresholds.LAUNCH_BOUND_MAIN

@@ -14,15 +14,11 @@ from functools import partial
 from msgspec import Struct
 
 from gputop.diagnosis.host.workers import PIN_MEMORY_KIND
-from gputop.diagnosis.rules.feeding_rules import SECOND, take_turns, takers_of_cores
+from gputop.diagnosis.rules.feeding import SECOND, take_turns, takers_of_cores
 from gputop.diagnosis.rules.remedy_conditions import (
-    ALL_LEFT,
     MOST_WORKERS,
-    NOT_TRIED,
-    NOTHING,
     SHARES_WORK,
     Condition,
-    Words,
     can_have_workers,
     has_free_cores,
     is_dataloader,
@@ -34,9 +30,9 @@ from gputop.diagnosis.rules.remedy_conditions import (
     is_throttled,
     is_uneven,
     launches_kernels,
-    spares,
     writes_much,
 )
+from gputop.diagnosis.rules.remedy_words import ALL_LEFT, NOT_TRIED, NOTHING, Words, spares
 from gputop.diagnosis.signals import Signals
 from gputop.model.feeders import Feeders
 from gputop.model.quantity import share

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import LEAST_RX, front_computes, main_runs, works
+from gputop.diagnosis.rules.feeding import (
+    LEAST_RX,
+    front_computes,
+    main_runs,
+    works,
+)
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, IDLE_PCT
 from gputop.diagnosis.types import HOLDING_MEMORY

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from gputop.diagnosis.host.idle_runs import Pause
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import works
-from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
+from gputop.diagnosis.rules.feeding import works
+from gputop.diagnosis.rules.remedy_words import PINNED_TEMPLATE, spares
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE_PCT, PCIE_FULL
 from gputop.diagnosis.why_idle import restarts
@@ -142,7 +142,7 @@ def _tell_pcie(s: Signals) -> RuleResult:
     if link and (s.mean.pcie or 0.0) >= PCIE_FULL:
         return RuleResult(
             (line,),
-            f"{FULL_LINK}; then {_PINNED}".format(**spares(s)),
+            f"{FULL_LINK}; then {PINNED_TEMPLATE}".format(**spares(s)),
             "reseat card, check slot",
             "high",
         )
@@ -152,8 +152,6 @@ def _tell_pcie(s: Signals) -> RuleResult:
 FULL_LINK = (
     "the link is the bottleneck: reseat the card, check riser, slot and BIOS (lanes, link speed)"
 )
-_PINNED = "pin_memory=True with non_blocking=True, send uint8{gpu_memory:, keep data on the GPU}"
-PINNED = _PINNED.format(**ALL_LEFT)
 PCIE_TRANSFER = Rule(
     id="pcie_transfer",
     title="starved: PCIe transfers",
@@ -162,6 +160,6 @@ PCIE_TRANSFER = Rule(
     state="starved",
     matches=_pcie,
     tell=_tell_pcie,
-    remedy=_PINNED,
+    remedy=PINNED_TEMPLATE,
     remedy_short="pin_memory, send uint8",
 )

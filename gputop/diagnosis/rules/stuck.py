@@ -76,19 +76,6 @@ HANG = Rule(
 )
 
 
-def or_stuck(s: Signals) -> tuple[str, ...]:
-    """A note that small kernels may be a wait inside one."""
-    if s.spin is None:
-        return ()
-    if s.spin.behind:
-        return (
-            f"or stuck inside one kernel, for {s.spin.late}; what the job did before is not known",
-        )
-    # Where no process is there, a kernel of one that was killed may run on.
-    tells = "" if s.tick.pid is None else f": `py-spy dump --pid {s.tick.pid}` tells"
-    return (f"or stuck inside one kernel{tells}",)
-
-
 def holds_all(s: Signals) -> bool:
     """True if a kernel has held all multiprocessors for half a minute and computes nothing."""
     return s.spin is not None and s.spin.holds_all

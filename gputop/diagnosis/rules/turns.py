@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import works
-from gputop.diagnosis.rules.remedy_conditions import spares
+from gputop.diagnosis.rules.feeding import works
+from gputop.diagnosis.rules.remedy_words import spares
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.types import Confidence

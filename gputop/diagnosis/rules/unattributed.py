@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.rules.feeding_rules import (
+from gputop.diagnosis.rules.feeding import (
     FOR_BATCH,
     SECOND,
-    both_words,
     compiles,
     front_computes,
-    kind_of,
-    loaders_words,
     waits_for_batch,
     works,
 )
-from gputop.diagnosis.rules.remedy_conditions import NOTHING
+from gputop.diagnosis.rules.feeding_words import both_words, kind_of, loaders_words
 from gputop.diagnosis.rules.remedy_rows import remedy
+from gputop.diagnosis.rules.remedy_words import NOTHING
 from gputop.diagnosis.rules.shown_idle import main_is_unclear
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE_PCT

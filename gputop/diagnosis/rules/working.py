@@ -11,8 +11,6 @@ from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, SHORT, WORKS_HARD
 from gputop.diagnosis.types import STATE_WORDS, Confidence
 from gputop.model.quantity import pct
 
-SLOW_PSTATE = 3
-"""P0 to P2 are those of compute work (CUDA runs in P2 on GeForce); from here on a GPU is kept slow."""
 HEALTHY = Rule(
     id="healthy",
     title="working",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.diagnosis.rules.badge_rule import BadgeRule, Told
+from gputop.diagnosis.rules.base import BadgeRule, Told
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import HARDWARE_ERROR, Badge, VerdictId
 from gputop.model.xid_catalogue import (

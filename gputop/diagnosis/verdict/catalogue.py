@@ -11,7 +11,7 @@ from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATT
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.rules.device_badges import LOST, LOST_CONDITION
-from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT
+from gputop.diagnosis.rules.remedy_words import ALL_LEFT
 from gputop.diagnosis.types import NOT_WORK, Role
 from gputop.diagnosis.verdict.summary import LEVEL_OF_ROLE, ROLE_OF_STATE, verdict_role
 

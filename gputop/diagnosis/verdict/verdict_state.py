@@ -16,7 +16,7 @@ from gputop.diagnosis.rules.doubts import with_doubts
 from gputop.diagnosis.rules.gates import COLLECTING
 from gputop.diagnosis.rules.health_badges import badges_without_verdict, without_praise
 from gputop.diagnosis.rules.idle_facts import attribution_of
-from gputop.diagnosis.rules.remedy_conditions import ALL_LEFT, spares
+from gputop.diagnosis.rules.remedy_words import ALL_LEFT, spares
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import IDLE_PCT
 from gputop.diagnosis.tracks import GpuTrack

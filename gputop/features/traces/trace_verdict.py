@@ -13,11 +13,9 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.rules.bandwidth import HIDE_COMMUNICATION
 from gputop.diagnosis.rules.half_working import USE_TENSOR_CORES
-from gputop.diagnosis.rules.low_sm import LARGER_WORK
 from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
-from gputop.diagnosis.rules.starved import PINNED
+from gputop.diagnosis.rules.remedy_words import HIDE_COMMUNICATION, LARGER_WORK, PINNED
 from gputop.diagnosis.thresholds import (
     EMPTY_QUEUE,
     EXPOSED_COMM,
