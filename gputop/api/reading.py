@@ -70,7 +70,11 @@ def _only(gpus: str | int | Iterable[int | str] | None) -> str | None:
 
 
 class Frames:
-    """Iterates over frames without an end, for one loop at a time.
+    """Iterates over frames without an end, for one loop at a time::
+
+        with gputop.frames() as frames:
+            for frame in frames:
+                print(frame.diagnoses[0].title, frame.snapshot.gpus[0].sm_active_pct)
 
     ``close``, a ``with`` block, or the end of the loop's object end the measuring. A loop slower than the interval gets
     the newest frame, not those that it missed.

@@ -26,7 +26,12 @@ _PAGE_HEIGHT = "34rem"
 
 
 class Summary(Struct, frozen=True):
-    """The summary of a watched run.
+    """The summary of a watched run::
+
+        with gputop.watch() as w:
+            train()
+        print(w.summary())
+        w.summary().to_dict()["time"]
 
     ``str()`` is the report that ``gputop run`` prints; ``to_dict()`` is its JSON (schema 1) with values that only the
     program itself knows; a notebook shows it as a page.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.api.slow_steps import NO_SIGNS, MachineSigns, difference_words
 from gputop.api.step_clock import EndedSteps
 from gputop.diagnosis.thresholds import NOTICED_WAIT, SLOW_STEP, WARM_UP_FACTOR
 from gputop.model.durations import step_time
@@ -18,7 +19,8 @@ WARM_UP = 30
 class StepSummary(Struct, frozen=True):
     """The steps of this process, without the warm-up.
 
-    Mean, median and 99th percentile are in seconds. ``slow_words`` names a 99th percentile far above the median.
+    Mean, median and 99th percentile are in seconds. ``slow_words`` names a 99th percentile far above the median
+    and says how the machine differed in slow steps.
     ``data_wait_s`` is the mean wait for a batch and ``data_wait_pct`` its share of the steps, ``wait_s`` and
     ``wait_pct`` are the wait for other ranks; all None where the program does not say it.
     """
@@ -52,19 +54,26 @@ def _wait_words(wait_s: float | None, pct: float | None, waits_for: str) -> str:
     return f"waits {step_time(wait_s)} of each step for {waits_for} ({pct:.0f} %)"
 
 
+class _Length(Struct, frozen=True):
+    """Length of one step, and the machine at about that time."""
+
+    seconds: float
+    signs: MachineSigns
+
+
 class StepTail:
-    """Takes the lengths of steps."""
+    """Takes the lengths of steps, with what the machine did about then."""
 
     def __init__(self) -> None:
-        self._lengths: list[float] = []
+        self._steps: list[_Length] = []
         self._every = 1
         self._count = 0
         self._waits = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
         """Over the steps whose waits for batches, and for others, are known: seconds waited, seconds in all, number of
         steps."""
 
-    def add(self, ended: EndedSteps) -> None:
-        """The steps of about a second."""
+    def add(self, ended: EndedSteps, signs: MachineSigns = NO_SIGNS) -> None:
+        """Take the steps of about a second."""
         lengths = ended.lengths
         for sums, waited_s in zip(self._waits, (ended.data_wait_s, ended.wait_s), strict=True):
             if waited_s is not None:
@@ -73,9 +82,9 @@ class StepTail:
         for length in lengths:
             self._count += 1
             if self._count % self._every == 0:
-                self._lengths.append(length)
-        if len(self._lengths) > MOST_KEPT:
-            self._lengths = self._lengths[::2]
+                self._steps.append(_Length(length, signs))
+        if len(self._steps) > MOST_KEPT:
+            self._steps = self._steps[::2]
             self._every *= 2
 
     def summary(self, count: int) -> StepSummary | None:
@@ -83,28 +92,34 @@ class StepTail:
 
         ``count`` is how many ended.
         """
-        if not self._lengths:
+        if not self._steps:
             return None
         from statistics import median
 
-        usual = median(self._lengths[:WARM_UP])
-        warm = (
-            i
-            for i, length in enumerate(self._lengths[:WARM_UP])
-            if length <= WARM_UP_FACTOR * usual
-        )
-        lengths = sorted(self._lengths[next(warm, 0) :])
+        steps = self._without_warm_up(median(step.seconds for step in self._steps[:WARM_UP]))
+        lengths = sorted(step.seconds for step in steps)
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
-        is_slow = len(lengths) >= LEAST_STEPS and p99 > SLOW_STEP * p50
-        words = (
-            f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
-            if is_slow
-            else ""
-        )
+        words = ""
+        if len(lengths) >= LEAST_STEPS and p99 > SLOW_STEP * p50:
+            words = _slow_words(steps, p50, p99)
         waited: list[float | None] = []
         for wait_s, of_s, told in self._waits:
             waited += (
                 (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
             )
         return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
+
+    def _without_warm_up(self, usual_s: float) -> list[_Length]:
+        for place, step in enumerate(self._steps[:WARM_UP]):
+            if step.seconds <= WARM_UP_FACTOR * usual_s:
+                return self._steps[place:]
+        return self._steps
+
+
+def _slow_words(steps: list[_Length], p50: float, p99: float) -> str:
+    slow = [step.signs for step in steps if step.seconds > SLOW_STEP * p50]
+    other = [step.signs for step in steps if step.seconds <= SLOW_STEP * p50]
+    text = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
+    difference = difference_words(slow, other)
+    return f"{text}; {difference}" if difference else text

@@ -14,23 +14,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.api.log_turn import LogTurn
+from gputop.api.loop_steps import JobView, LoopSteps
 from gputop.api.process_role import NO_RANK, Role, own_run, role_of, unwatched_child
-from gputop.api.step_clock import StepClock, row_of
-from gputop.api.step_phases import MOST_KEPT, PhaseSampler, phase_summary
-from gputop.api.step_tail import StepTail
-from gputop.api.torch_hook import TorchHook
 from gputop.api.user_calls import UserCalls
 from gputop.api.watch_cost import CostMeter
 from gputop.api.watch_options import NOTICES, Options
-from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
+from gputop.api.work import StepWork, rates_of
 from gputop.model.clean_text import error_words
 from gputop.model.source import SourceError, UsageError
-from gputop.model.step_pace import PhaseSeries, mean_phases
 from gputop.model.steps import StepRow
-from gputop.monitor import stepping_on
-from gputop.report.run_account import RunAccount, run_of_recording
-from gputop.sources.step_datagrams import scoped_run
-from gputop.sources.step_socket import StepSender
 from gputop.sources.surroundings import check_library
 from gputop.system.limits import NO_THREAD
 
@@ -52,7 +44,16 @@ NO_GPU_YET = 'no process of this job has used a GPU; gpus="all" watches all of t
 
 
 class Watcher:
-    """The one watcher of a process.
+    """The one watcher of a process: a thread between its steps and its GPUs.
+
+    ``LoopSteps`` counts the steps of loops, ``Measuring`` reads the GPUs of the process; neither knows the other. A
+    ``watch()`` starts it, and the last one that leaves stops it::
+
+        watcher = Watcher(options)
+        watcher.start()
+        watcher.clock.end()  # at the end of each step
+        watcher.stop()
+        print(watcher.summary())
 
     Everything runs on its own thread, except ``start``, ``stop`` and the calls of the training thread.
     """
@@ -68,7 +69,6 @@ class Watcher:
         self.begun = False
         """Whether it was started: it cannot be again."""
         self._end_reason = "ended"
-        self.clock = StepClock()
         self.log = LogTurn(options)
         self.users = 0
         """How many watches share it."""
@@ -76,7 +76,6 @@ class Watcher:
         self._pid = os.getpid()
         self.alive = False
         """Whether it runs, in this process."""
-        self._lock = threading.Lock()
         self._ending, self._fresh = threading.Event(), threading.Event()
         self._has_first_frame = threading.Event()
         """Set once the source was started, or cannot be."""
@@ -84,8 +83,6 @@ class Watcher:
         """Set once a reading of the GPUs has come, or none can."""
         self._thread: threading.Thread | None = None
         self._role = Role(None, None, False)
-        self._run_id = self._own_run = ""
-        """The run of this process as it travels, and as this machine's listeners know it."""
         self._measuring: Measuring | None = None
         self._redactor: Redactor | None = None
         self._run_name = options.name
@@ -95,15 +92,9 @@ class Watcher:
             self._redactor = Redactor()
             self._run_name = self._redactor.number("run", options.name)
         self._calls = UserCalls(options.on_frame, options.on_finding)
-        self._steps = RunAccount()
-        self._tail = StepTail()
-        self.phases = PhaseSampler()
-        self._phases = PhaseSeries(MOST_KEPT)
-        self._hook = TorchHook(self.clock.end_by_hook, self.phases if options.phases else None)
-        self._sender = StepSender()
+        self.steps = LoopSteps(options, self._run_name)
+        self.clock, self.phases = self.steps.clock, self.steps.phases
         self.cost = CostMeter()
-        self._rows: list[StepRow] = []
-        self._work: StepWork | None = None
         self._worked_out = time.monotonic()
         self._begun = time.monotonic()
 
@@ -117,11 +108,8 @@ class Watcher:
                 NOTICES.warning("gputop: %s", why_not)
             return
         self._role = role_of(self.options.ranks, os.environ)
-        self._run_id = own_run(os.environ)
-        self._own_run = scoped_run(self._run_id, self._pid, os.geteuid())
         self.reason = self._role.reason or "waiting for the driver"
-        if self._wants_hook:
-            self._hook.register(on_training_thread=True)
+        self.steps.begin(own_run(os.environ), self._role.rank)
         if self._role.samples:
             self._prepare()
         self._thread = threading.Thread(target=self._run, name="gputop-watch", daemon=True)
@@ -130,7 +118,7 @@ class Watcher:
             self.alive = True
         except RuntimeError:
             # Neither steps nor GPUs: nothing here runs on the training thread.
-            self._hook.remove()
+            self.steps.end()
             if self._measuring is not None:
                 self._measuring.close()
             self._fail(SourceError(NO_THREAD))
@@ -161,7 +149,7 @@ class Watcher:
             return
         self.alive = False
         self._end_reason = reason
-        self._hook.remove()
+        self.steps.end()
         self._ending.set()
         self._fresh.set()
         if self._thread is not None:
@@ -181,11 +169,10 @@ class Watcher:
         No thread survives there and locks may be held, so nothing of the parent's is touched again.
         """
         self.alive = self.available = False
-        self._lock = threading.Lock()
         if self._measuring is not None:
             # A thread that does not exist here may hold it.
             self._measuring.lock = threading.Lock()
-        self.clock.silence()
+        self.steps.silence()
         self.log.silence()
         self.reason = "a forked child is not watched: its parent is"
 
@@ -195,7 +182,7 @@ class Watcher:
 
     def say_work(self, work: StepWork) -> None:
         """Take over the work of each step from now on."""
-        self._work = work
+        self.steps.work = work
         self.log.add(lambda means: setattr(means, "work", work))
 
     def metrics(self) -> dict[str, float]:
@@ -209,9 +196,7 @@ class Watcher:
 
     def median_step_s(self) -> float | None:
         """The median step so far; None without one."""
-        with self._lock:
-            summary = self._tail.summary(self.clock.total)
-        return None if summary is None or summary.p50_s <= 0.0 else summary.p50_s
+        return self.steps.median_s()
 
     def summary(self) -> Summary:
         """The summary until now."""
@@ -226,25 +211,21 @@ class Watcher:
         else:
             report = measuring.report(self.options.price, self._run_name, duration)
             own_gpus = measuring.own_gpus
-        with self._lock:
-            steps = self._tail.summary(self.clock.total)
-            phases = phase_summary(self._phases)
-            # Steps are counted separately: they go on while the job uses no GPU yet, or none can be measured.
-            report = replace(report, steps=self._steps.report())
+        # Steps are counted separately: they go on while the job uses no GPU yet, or none can be measured.
+        report = replace(report, steps=self.steps.reports())
         unknown = self._role.reason if self.failure is None else str(self.failure)
         # One process makes the run's mean: both lines of the summary have the same figure.
-        own = run_of_recording(report.steps, self._own_run)
-        mean_s = (
-            own.mean_s
-            if own is not None and own.ranks == 1
-            else None
-            if steps is None
-            else steps.mean_s
-        )
-        rates = rates_of(self._work, mean_s, own_gpus, unknown)
+        rates = rates_of(self.steps.work, self.steps.mean_s(report.steps), own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
         return Summary(
-            report, memory_of(report), steps, self.cost.read(), self.measured, reason, rates, phases
+            report=report,
+            memory=memory_of(report),
+            steps=self.steps.summary(),
+            cost=self.cost.read(),
+            available=self.measured,
+            reason=reason,
+            rates=rates,
+            phases=self.steps.phase_summary(),
         )
 
     def _prepare(self) -> None:
@@ -260,7 +241,7 @@ class Watcher:
             from gputop.api.gpu_watch import Measuring
 
             self._measuring = Measuring(
-                self.options, self._role, self._redactor, self._fresh, self._own_run
+                self.options, self._role, self._redactor, self._fresh, self.steps.own_run
             )
         except (SourceError, UsageError, RecordingError, OSError) as error:
             self._fail(error)
@@ -287,7 +268,7 @@ class Watcher:
             self._round(ending=True)
             if self._measuring is not None:
                 others = self._add_others(self._measuring, self._measuring.last())
-                self._measuring.record_last([*others, *self._rows])
+                self._measuring.record_last([*others, *self.steps.take_rows()])
             if self.options.log_thread == "own":
                 self.log_now()
         except BaseException as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
@@ -300,7 +281,7 @@ class Watcher:
             self.cost.look()
             if measuring is not None:
                 measuring.close()
-            self._sender.close()
+            self.steps.close()
 
     def _begin_measuring(self, measuring: Measuring) -> None:
         """Start the source, and take what it has at once."""
@@ -319,64 +300,23 @@ class Watcher:
         begun, now = time.thread_time(), time.monotonic()
         if ending or now - self._worked_out >= ROUND_S - LATE_S:
             self._worked_out = now
-            self._work_out_steps()
+            self.steps.work_out(self._job_view(), self.log)
+            if self._measuring is None:
+                # No frame will carry them.
+                self.steps.take_rows()
         if self._measuring is not None:
             for snapshot in self._measuring.new():
                 self._take(self._measuring, snapshot)
         self.cost.longest_s = max(self.cost.longest_s, time.thread_time() - begun)
         self.log.look(steps_are_used=self.clock.used, count=self.clock.total)
 
-    @property
-    def _wants_hook(self) -> bool:
-        """Whether the optimizer's hook is of use.
-
-        It counts steps that the loop does not count itself, and measures phases.
-        """
-        return self.options.steps and (self.options.phases or not self.clock.explicit)
-
-    def _work_out_steps(self) -> None:
-        if self._wants_hook and not self._hook.registered:
-            self._hook.register(on_training_thread=False)
-        self.phases.due = self._hook.registered and self.options.phases
-        looked_at = [self.phases.taken.popleft() for _ in range(len(self.phases.taken))]
-        self.log.add(lambda means: means.add_phases(looked_at))
-        with self._lock:
-            for phases in looked_at:
-                self._phases.add(phases)
-        ended, work, measuring = self.clock.ended(), self._work, self._measuring
-        row = row_of(
-            ended,
-            self.log.batch_size(work),
-            None if work is None else work.tokens,
-            pid=self._pid,
-            rank=self._role.rank,
-            name=self.options.name,
-            run=self._run_id,
-        )
-        if row is None:
-            return
-        row = replace(
-            row,
-            mfu_pct=claimed_mfu_pct(
-                work, row.sum_s / row.count, () if measuring is None else measuring.own_gpus
-            ),
-            **{
-                f"{phase}_s": float(f"{seconds:.6g}")
-                for phase, seconds in mean_phases(looked_at).items()
-            },
-        )
-        # The frames of this process already have it.
-        self._sender.send(row, None if measuring is None else measuring.socket_path)
-        row = replace(row, run=self._own_run)
-        shown = row if self._redactor is None else replace(row, name=self._run_name)
-        self.log.add(lambda means: means.add_steps(shown))
-        with self._lock:
-            latest = None if self.latest is None else self.latest.snapshot
-            self._tail.add(ended)
-            t, gpus = (time.time(), ()) if latest is None else (latest.t, stepping_on(latest, row))
-            self._steps.add(t, [(shown, gpus)])
-        if measuring is not None:
-            self._rows.append(row)
+    def _job_view(self) -> JobView:
+        """Return the job's GPUs as its steps need them."""
+        measuring = self._measuring
+        latest = None if self.latest is None else self.latest.snapshot
+        if measuring is None:
+            return JobView(latest=latest)
+        return JobView(measuring.own_gpus, measuring.socket_path, latest)
 
     def _take(self, measuring: Measuring, snapshot: Snapshot) -> None:
         if any(gpu.lost_reason is None for gpu in snapshot.gpus):
@@ -385,8 +325,7 @@ class Watcher:
         elif not self.available and snapshot.notices:
             self.reason = snapshot.notices[0]
         others = self._add_others(measuring, snapshot)
-        snapshot = replace(snapshot, steps=(*others, *self._rows))
-        self._rows = []
+        snapshot = replace(snapshot, steps=(*others, *self.steps.take_rows()))
         for frame in measuring.take(snapshot):
             self._hand_out(frame, measuring.own_gpus)
         if snapshot.gpus:
@@ -400,11 +339,8 @@ class Watcher:
         if snapshot is None:
             return []
         others = [row for row in snapshot.steps if row.pid != self._pid]
-        ranks = [row for row in others if row.run == self._own_run]
-        with self._lock:
-            self._steps.add(
-                snapshot.t, [(measuring.shown(row), stepping_on(snapshot, row)) for row in ranks]
-            )
+        ranks = [row for row in others if row.run == self.steps.own_run]
+        self.steps.add_ranks(snapshot, [(row, measuring.shown(row)) for row in ranks])
         return others
 
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:

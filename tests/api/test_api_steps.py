@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import gputop
 from gputop.api.frame_means import FrameMeans
+from gputop.api.slow_steps import MachineSigns, machine_signs
 from gputop.api.step_clock import EndedSteps, StepClock, row_of
 from gputop.api.step_tail import StepTail
 from gputop.api.torch_hook import _OPTIMIZERS, TorchHook
 from gputop.integrations import shared
 from gputop.integrations.shared import BatchWait
+from gputop.model.derived import HARDWARE_THERMAL
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
 from tests.support.watched import NOW, Scripted, Watched, snapshot
 
 
@@ -176,6 +180,59 @@ def test_slow_steps_are_told() -> None:
     assert found.slow_words == "slow steps: the 99th percentile is 1.20 s, 3.0 × the median"
     steady = tail_of(EndedSteps([9.0] + [0.4] * 150))
     assert steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
+
+
+def _tail(in_slow: MachineSigns, otherwise: MachineSigns) -> str:
+    """What is told of a run in which every twentieth step takes three times as long."""
+    tail = StepTail()
+    for i in range(200):
+        is_slow = i % 20 == 19
+        tail.add(EndedSteps([1.2 if is_slow else 0.4]), in_slow if is_slow else otherwise)
+    found = tail.summary(201)
+    assert found is not None
+    return found.slow_words
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("disk_wait", "tasks waited for the disk 60 % of the time (1 % otherwise)"),
+        ("slowed", "the GPU slowed down for heat or power supply 60 %"),
+        ("swapped", "the machine swapped 60 %"),
+        ("shared", "another job used the GPU 60 %"),
+    ],
+)
+def test_slow_steps_are_told_with_what_the_machine_did_in_them(key: str, words: str) -> None:
+    told = _tail(MachineSigns(**{key: 60.0}), MachineSigns(**{key: 1.0}))
+    assert told.startswith("slow steps: the 99th percentile is 1.20 s, 3.0 × the median; in them ")
+    assert words in told
+    near = _tail(MachineSigns(**{key: 15.9}), MachineSigns(**{key: 1.0}))
+    assert near.endswith("; the machine looked no different in them")
+    assert _tail(MachineSigns(), MachineSigns()).endswith("3.0 × the median"), (
+        "nothing was measured"
+    )
+
+
+def test_signs_of_the_machine_are_those_of_the_jobs_own_gpus() -> None:
+    own = ProcessSample(7, 1, gpu=0, gpu_time_pct=80.0, static=ProcessStatic(job_key="own"))
+    rank = ProcessSample(8, 1, gpu=0, gpu_time_pct=50.0, static=ProcessStatic(job_key="own"))
+    other = ProcessSample(9, 1, gpu=0, gpu_time_pct=40.0, static=ProcessStatic(job_key="other"))
+    gpus = (
+        GpuSample(GpuStatic(0, "GPU-0", "H100"), throttle_reasons=HARDWARE_THERMAL),
+        GpuSample(GpuStatic(1, "GPU-1", "H100"), throttle_reasons=0),
+    )
+    calm = replace(
+        snapshot(NOW), gpus=gpus, processes=(own, rank), host=HostSample(swap_used_bytes=0.0)
+    )
+    signs = machine_signs(None, calm, (7,))
+    assert (signs.slowed, signs.shared, signs.swapped) == (100.0, 0.0, None)
+    later = replace(calm, processes=(own, other), host=HostSample(swap_used_bytes=5e6))
+    signs = machine_signs(calm, later, (7,))
+    assert (signs.shared, signs.swapped) == (100.0, 100.0)
+    moved = replace(later, processes=(replace(own, gpu=1), other))
+    signs = machine_signs(later, moved, (7,))
+    assert (signs.slowed, signs.shared, signs.swapped) == (0.0, 0.0, 0.0)
+    assert machine_signs(calm, replace(later, processes=()), (7,)).shared is None
 
 
 def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(

@@ -36,7 +36,7 @@ def watching(body, least=3, most=60.0, **given):
     '''Steps until so many were looked at, or for some seconds where none is to be.'''
     with gputop.watch(source=Scripted(), gpus="all", **given) as w:
         until = time.monotonic() + most
-        while time.monotonic() < until and w._watcher._phases.count < least:
+        while time.monotonic() < until and w._watcher.steps.kept_phases.count < least:
             # Every step, and not one a second.
             w._watcher.phases.due = True
             body()
