@@ -45,7 +45,7 @@ class JobView(Struct, frozen=True):
 class LoopSteps:
     """Counts the steps of one process, and knows nothing of how GPUs are read.
 
-    The training thread calls ``clock.end`` alone. Each second another thread works out what has ended::
+    The training thread calls ``clock.end`` alone. Each second another thread works out the ended steps::
 
         steps.work_out(JobView(latest=frame.snapshot), log)
         rows = steps.take_rows()

@@ -132,7 +132,7 @@ class Watcher:
     def wait_for_reading(self, most_s: float) -> None:
         """Wait for the first reading of the GPUs, at most ``most_s`` seconds.
 
-        Returns at once where there is none to come: without a driver or devices, in a rank that does not sample, in a
+        Returns at once where none can come: without a driver or devices, in a rank that does not sample, in a
         child, and after the end.
         """
         if self.alive and self._measuring is not None:

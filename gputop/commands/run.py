@@ -80,7 +80,7 @@ def _refuse_card(path: Path) -> None:
 
 
 def _write_card(path: str, report: JobReport, settings: Settings) -> None:
-    """Write the card; a failure is told and leaves the exit code to the job."""
+    """Write the card; a failure is printed and leaves the exit code to the job."""
     try:
         picture = card_picture(report, Path(path).suffix, settings)
     except UsageError as error:

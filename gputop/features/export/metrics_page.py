@@ -226,7 +226,7 @@ def gpu_labels(static: GpuStatic) -> str:
 def _reading(
     page: TextPage, reading: PageReading, counters: RunCounters, choice: PageChoice
 ) -> None:
-    """Add what was measured and judged, as far as it is current."""
+    """Add measurements and verdicts, as far as they are current."""
     snapshot = reading.frame.snapshot
     page.family(
         "gputop_last_sample_timestamp_seconds",
