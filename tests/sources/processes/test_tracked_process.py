@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
@@ -19,8 +21,9 @@ from gputop.sources.processes.resolve.tracked_process import (
     TrackedProcess,
     TrackedProcesses,
 )
+from gputop.sources.processes.tree.command_lines import CommandLines
 from gputop.sources.processes.tree.open_files import HeldInodes, OpenFiles, PipeOutput
-from gputop.sources.procfs import Descriptors
+from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import by_pid, collector_of, sample
 
@@ -169,3 +172,41 @@ def test_a_process_that_leaves_its_tree_closes_its_wait_channel(fake: FakeProc) 
     assert descriptors.left == 8 and len(tracked) == 0
     process.observations.append(WaitObservation(T, SHORT, SHORT, WaitState("sleep")))
     assert len(process.pop_observations()) == 1 and not process.pop_observations()
+
+
+class Blocked:
+    """Reads command lines that may block: None then."""
+
+    def __init__(self) -> None:
+        self.answer: bytes | None = b""
+        self.reads = 0
+
+    def command(self, pid: int) -> bytes | None:
+        self.reads += 1
+        return self.answer
+
+
+def test_the_command_line_of_a_reused_pid_is_never_its_former_ones() -> None:
+    facts: Any = Blocked()
+    lines = CommandLines(facts)
+    before = Stat(b"python", "S", 1, 1, 0, 1, starttime=500, rss_pages=1)
+    facts.answer = b"python train.py"
+    lines.begin_round(uptime=1000.0)
+    assert lines.command_of(SHORT, before) == b"python train.py"
+    lines.begin_round(uptime=1001.0)
+    facts.answer = None
+    assert lines.command_of(SHORT, before) == b"python train.py"
+    assert facts.reads == 1, "a settled one is read once"
+    assert lines.command_of(SHORT, replace(before, starttime=900)) == b""
+    assert lines.command_of(SHORT, replace(before, starttime=900)) == b""
+    assert facts.reads == 2, "an unreadable one is tried once in a round"
+
+
+def test_the_command_line_of_a_young_process_is_read_in_each_round() -> None:
+    facts: Any = Blocked()
+    lines = CommandLines(facts)
+    young = Stat(b"sh", "S", 1, 1, 0, 1, starttime=99_500, rss_pages=1)
+    for second, command in enumerate((b"sh", b"python train.py")):
+        facts.answer = command
+        lines.begin_round(uptime=1000.0 + second)
+        assert lines.command_of(SHORT, young) == command

@@ -35,7 +35,7 @@ from gputop.sources.processes.tree.watched import (
     ProcessReading,
     WatchedProcess,
 )
-from gputop.sources.procfs import TICKS_PER_S
+from gputop.sources.procfs import TICKS_PER_S, Stat
 
 DENIED_WAIT = "not permitted for this process: run as root to see what it waits for"
 UNREADABLE_CGROUP = "its cgroup cannot be read"
@@ -92,8 +92,7 @@ class JobProcess(TrackedProcess):
         self.watched = watched
         self.reading: ProcessReading | None = None
         """The latest reading; None once the process has ended."""
-        self.was_read = False
-        """Whether a reading was tried."""
+        self._has_ended = False
         self.waits = WaitHistory()
         self.means = _Means()
         self.counters_now = Counters()
@@ -132,9 +131,23 @@ class JobProcess(TrackedProcess):
         """Objects and other values that the latest sample was made of."""
 
     def is_still(self, place: ProcessPlace) -> bool:
-        """Return whether a place of a new discovery is that of this process, which was there at its last reading."""
-        is_same = self.starttime == place.stat.starttime
-        return is_same and (self.reading is not None or not self.was_read)
+        """Return whether a place is that of this process, which has not ended."""
+        return self.starttime == place.stat.starttime and not self._has_ended
+
+    def note_counters(self, reading: ProcessReading | None) -> None:
+        """Set the latest reading; None once the process has ended."""
+        self.reading = reading
+        self._has_ended = reading is None
+
+    def has_changed(self, stat: Stat) -> bool:
+        """Return whether the process has another name or parent than at the discovery.
+
+        Children of a zombie get another parent, and need not run for this to happen.
+        """
+        placed = self.place.stat
+        if stat.comm != placed.comm or stat.ppid != placed.ppid:
+            return True
+        return (stat.state == "Z") != (placed.state == "Z")
 
     @property
     def role(self) -> Role:
