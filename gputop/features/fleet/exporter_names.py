@@ -74,7 +74,8 @@ class Dialect(Struct, frozen=True):
     ``number``, ``instance``, ``profile``, ``uuid`` and ``model`` are the labels of a GPU. Dialects that rules are
     written for have ``hosts``, the labels that may name a host, and ``targets``, the matcher of their targets.
     ``facts`` is a series that names number and product of a GPU that its values know by its UUID alone. ``processes``
-    is a series of each process of a GPU, whose label ``user`` names who runs it. A metric without a signal is one that
+    is a series of each process of a GPU: its label ``user`` names who runs it, ``process`` the program; ``renamed`` are
+    labels of a GPU and how that series calls them. A metric without a signal is one that
     the exporter does not measure.
     """
 
@@ -92,6 +93,8 @@ class Dialect(Struct, frozen=True):
     facts: str = ""
     processes: str = ""
     user: str = ""
+    process: str = ""
+    renamed: tuple[tuple[str, str], ...] = ()
 
     @property
     def measures_sm(self) -> bool:
@@ -182,6 +185,8 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
         }),
         # Its values have a UUID alone, without "GPU-" before it; older ones name no number.
         ("index",), ("uuid",), ("name",), facts="nvidia_smi_gpu_info",
+        # Only with --collect.compute-apps; it names no user.
+        processes="nvidia_smi_compute_app_info", process="process_name",
     ),
     Dialect(
         "nvitop",
@@ -205,6 +210,12 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
         }),
         # Its label "gpu" is the product's name; newer ones have other labels.
         ("index", "gpu_index"), ("uuid", "gpu_uuid"), ("gpu", "gpu_name"),
+        # Only with --processes.
+        processes="all_smi_process_memory_used_bytes", user="user",
+        renamed=(
+            ("index", "device_id"), ("gpu_index", "device_id"),
+            ("uuid", "device_uuid"), ("gpu_uuid", "device_uuid"),
+        ),
     ),
 )})  # fmt: skip
 """Every exporter that is understood, in order of preference."""

@@ -20,13 +20,14 @@ from gputop.model.snapshot import POD
 class NameOf(Struct, frozen=True):
     """Marks a field that may name a person or a machine; ``kind`` says how it is hidden."""
 
-    kind: Literal["host", "device", "cluster", "user", "verdict", "words", "labels"]
+    kind: Literal["host", "device", "cluster", "user", "process", "verdict", "words", "labels"]
 
 
 HostName = Annotated[str, NameOf("host")]
 DeviceName = Annotated[str, NameOf("device")]
 ClusterName = Annotated[str, NameOf("cluster")]
 UserName = Annotated[str, NameOf("user")]
+ProcessName = Annotated[str, NameOf("process")]
 VerdictName = Annotated[str | None, NameOf("verdict")]
 Words = Annotated[str, NameOf("words")]
 """A line for people, in which names may occur."""
@@ -160,6 +161,8 @@ class GpuReading(Struct, frozen=True, gc=False):
     unanswered: frozenset[str] = frozenset()
     cluster: ClusterName = ""
     mig: str = ""
+    process: ProcessName = ""
+    """A program on the GPU, where its exporter names no job and no user."""
     own_level: Level | None = None
 
     @property

@@ -22,7 +22,12 @@ from gputop.features.fleet.read.direct_fleet import DirectFleet
 from gputop.features.fleet.read.engine import Client
 from gputop.features.fleet.read.host_link import HostLink, SshOptions
 from gputop.features.fleet.read.prometheus_fleet import PrometheusFleet
+from gputop.features.fleet.read.redacted_fleet import RedactedFleet
 from gputop.features.fleet.read.scraped_host import ScrapedHost
+from gputop.features.fleet.show.fleet_screen import fleet_screen
+from gputop.features.fleet.show.fleet_view import FleetView
+from gputop.model.redaction import Redactor
+from tests.features.fleet.conftest import text_of
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.engines import backfill, free_port, missing, prometheus
 from tests.support.exporter_pages import DIALECT_OF, PAGES, UUIDS
@@ -73,6 +78,25 @@ def test_a_job_or_user_that_an_exporter_names_is_on_its_gpu() -> None:
         ("", "ann"),
         ("", ""),
     ]
+
+
+@pytest.mark.parametrize("name", ["all-smi", "all-smi, new labels", "nvitop-exporter"])
+def test_who_runs_a_process_is_on_its_gpu(name: str) -> None:
+    assert [(gpu.job, gpu.user) for gpu in page_of(name).gpus] == [("", "ann"), ("", "")]
+
+
+@pytest.mark.parametrize("name", ["nvidia_gpu_exporter", "nvidia_gpu_exporter, old"])
+def test_a_program_is_named_where_no_user_is_and_hidden_with_the_others(name: str) -> None:
+    fleet = _direct({"box": PAGES[name]})
+    shown, hidden = fleet.ask(), RedactedFleet(fleet, Redactor()).ask()
+    fleet.close()
+    assert [gpu.process for gpu in shown.gpus] == ["gpu_burn", ""]
+    assert {gpu.process for gpu in hidden.gpus} == {"process1", ""}
+    frame = fleet_frame(shown)
+    page = fleet_screen(frame, FleetView(panel="host", host="box"), 160, 40)
+    assert "gpu_burn" in text_of(page.rows)
+    # A program is no job: nobody can say that it starves or straggles.
+    assert [gpu.state for gpu in frame.gpus] == ["unmeasured", "idle"]
 
 
 @pytest.mark.parametrize("name", ["nvidia_gpu_exporter", "nvitop-exporter", "all-smi"])
@@ -198,6 +222,7 @@ def test_prometheus_gives_what_the_page_gives(engine_url: str, name: str) -> Non
     for gpu in host.gpus:
         same = by_uuid[gpu.uuid]
         assert (same.gpu, same.job, same.user) == (gpu.gpu, gpu.job, gpu.user)
+        assert same.process == gpu.process
         assert same.sm_active_pct == pytest.approx(gpu.sm_active_pct)
     utils = {round(line[0][-1] or 0.0) for line in history.values()}
     assert utils == {90, 0}

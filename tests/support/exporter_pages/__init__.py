@@ -66,6 +66,9 @@ NVIDIA_GPU_EXPORTER = _page(
     f'nvidia_smi_gpu_info{{uuid="{uuid.removeprefix("GPU-")}",name="{MODEL}",driver_version="535.154.05",'
     f'vbios_version="96",index="{gpu}"}} 1\n'
     for gpu, uuid in enumerate(UUIDS)
+) + (
+    'nvidia_smi_compute_app_info{pid="10291",process_name="/home/ann/bin/gpu_burn",'
+    f'uuid="{UUIDS[0].removeprefix("GPU-")}"}} 1\n'
 ) + "nvidia_smi_command_exit_code 0\n"  # fmt: skip
 NVIDIA_GPU_EXPORTER_OLD = NVIDIA_GPU_EXPORTER.replace(',index="0"', "").replace(',index="1"', "")
 """Its info named no number before 1.3."""
@@ -82,6 +85,12 @@ ALL_SMI_NEW = _page(
     tuple(f'gpu="{MODEL}",instance="box-7",gpu_uuid="{uuid}",gpu_index="{gpu}"' for gpu, uuid in enumerate(UUIDS)),  # type: ignore[arg-type]
     _SMI,
 )  # fmt: skip
+_SMI_PROCESS = (
+    'all_smi_process_memory_used_bytes{pid="8004",name="python",user="ann",device_id="0",gpu_index="0",'
+    f'device_uuid="{UUIDS[0]}",command="python train.py"}} 3221225472\n'
+)
+ALL_SMI += _SMI_PROCESS.replace('gpu_index="0",', "")
+ALL_SMI_NEW += _SMI_PROCESS
 NVITOP = (Path(__file__).parent / "nvitop.txt").read_text(encoding="utf-8")
 
 PAGES: Mapping[str, str] = {

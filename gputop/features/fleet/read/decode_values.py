@@ -92,6 +92,7 @@ class SeriesFacts(Struct):
     step_s: float | None = None
     step_wait_s: float | None = None
     is_lost: bool = False
+    process: str = ""
 
     @property
     def job_and_user(self) -> tuple[JobName, str]:
@@ -106,6 +107,8 @@ class SeriesFacts(Struct):
         value: Any = fact.value
         if fact.field in ("owner", "pod"):
             value = first_owner(getattr(self, fact.field), value)
+        elif fact.field == "process" and self.process:
+            value = min(self.process, value)
         elif fact.field.startswith("step"):
             value = number if 0.0 <= number < LONGEST_STEP_S else None
         setattr(self, fact.field, value)
@@ -144,8 +147,20 @@ def fact_labels(labels: Labels, schema: FleetSchema) -> tuple[SeriesKey, Fact] |
 
 
 def user_of(labels: Labels, dialect: Dialect) -> Fact:
-    """The user that a process's series names, as its GPU's owner."""
-    return Fact("owner", (NO_JOB, label_text(labels.get(dialect.user, ""))))
+    """The user that a process's series names, as its GPU's owner; else the program."""
+    if dialect.user:
+        return Fact("owner", (NO_JOB, label_text(labels.get(dialect.user, ""))))
+    name = label_text(labels.get(dialect.process, ""))
+    # A path says more of its user's folders than of the program; Windows has its own separator.
+    return Fact("process", name.replace("\\", "/").rpartition("/")[2])
+
+
+def with_gpu_labels(labels: Labels, dialect: Dialect) -> Labels:
+    """The labels of a process's series under the names that its GPU's other series have."""
+    if not dialect.renamed:
+        return labels
+    named = {to: labels[label] for to, label in dialect.renamed if label in labels}
+    return {**named, **labels}
 
 
 def series_facts(
@@ -200,5 +215,6 @@ def reading_of(
         unanswered=unanswered,
         cluster=identity.cluster,
         mig=identity.mig,
+        process=facts.process,
         **{**values, **of_share},
     )

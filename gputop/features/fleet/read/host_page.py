@@ -36,6 +36,7 @@ from gputop.features.fleet.read.decode_values import (
     fact_of,
     in_units,
     user_of,
+    with_gpu_labels,
 )
 from gputop.features.fleet.read.fabric_ports import COUNTS, FAULT, PORT, fault_line
 from gputop.features.fleet.read.screen_queries import DIALECT_LABEL, FleetSchema
@@ -293,7 +294,7 @@ def _gpus_of(dialect: Dialect, rows: Rows, host: str) -> list[PageGpu]:
                 by_key[gpu][key] = possible
     users: dict[SeriesKey, SeriesFacts] = defaultdict(SeriesFacts)
     for labels, value in rows.get(dialect.processes, ()) if dialect.processes else ():
-        gpu_key = gpu_of({**labels, **mark}, found.schema)
+        gpu_key = gpu_of({**with_gpu_labels(labels, dialect), **mark}, found.schema)
         if gpu_key is not None:
             users[gpu_key].take(user_of(labels, dialect), value)
     gpus = []

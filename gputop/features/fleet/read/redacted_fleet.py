@@ -76,6 +76,7 @@ class RedactedFleet(FleetSource):
             "device": lambda uuid: redactor.device(uuid) if uuid else "",
             "cluster": lambda cluster: redactor.number("cluster", cluster) if cluster else "",
             "user": lambda user: redactor.user(user) or "",
+            "process": lambda name: redactor.number("process", name) if name else "",
             "verdict": self._verdict,
             # A line may name a host: by then it is known as such.
             "words": redactor.text,

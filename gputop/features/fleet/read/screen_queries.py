@@ -342,13 +342,17 @@ def node_facts(schema: FleetSchema) -> str:
 
 
 def _users(schema: FleetSchema) -> list[str]:
-    """Users of processes, under ``USER`` and the dialect."""
+    """Users or programs of processes, under ``USER`` and the dialect."""
     parts = []
     for name in schema.labels:
         dialect = DIALECTS[name]
         if dialect.processes:
             q = schema.scope(name)
-            processes = q.per_gpu(q.series(dialect.processes), dialect.user)
+            series = q.series(dialect.processes)
+            for to, label in dialect.renamed:
+                if to in q.labels:
+                    series = promql.renamed(series, to, label)
+            processes = q.per_gpu(series, dialect.user or dialect.process)
             parts.append(marked(processes, f"{USER}{name}"))
     return parts
 

@@ -62,6 +62,7 @@ GPU_COLUMNS = (
     GpuColumn("verdict", read=lambda gpu: gpu.read.own_verdict),
     GpuColumn("job"),
     GpuColumn("user"),
+    GpuColumn("process"),
     GpuColumn("step_s", "STEP", 9, 9),
     GpuColumn("step_wait_s"),
 )

@@ -250,7 +250,7 @@ def _gpu_row(gpu: Gpu, columns: Sequence[GpuColumn], width: int) -> Row:
     words = f"{'×' if old else level_glyph(gpu.level)} {words}"
     line.add("   ").add(shorten(words, max(1, width - line.width - 1)), f"level.{gpu.level}")
     if width >= 100:
-        owner = " ".join(part for part in (read.job, read.user) if part)
+        owner = " ".join(part for part in (read.job, read.user, read.process) if part)
         line.add(
             f"   {terminal_safe(owner)}" + f"   {terminal_safe(read.uuid)}" * (width >= 130), "dim"
         )
