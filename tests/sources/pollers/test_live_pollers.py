@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gputop.model.source import CLOSE_S
 from gputop.monitor import Monitor
 from gputop.paint.view import View
 from gputop.session.arrivals import Arrivals
@@ -25,7 +26,6 @@ from tests.faults.row import Watcher
 from tests.nvml.stand_in import Scenario
 
 STOPPED_S = 1.5
-QUIT_S = 0.6
 
 
 @pytest.mark.nvml
@@ -61,6 +61,14 @@ async def test_a_quit_during_a_call_that_hangs_waits_for_nobody(
         hangs.wait(60.0)
         return GpusReading(time.time(), (), ())
 
+    waits_s: list[float] = []
+    join = threading.Thread.join
+
+    def note(thread: threading.Thread, timeout: float | None = None) -> None:
+        if thread.name.startswith("gputop-"):
+            waits_s.append(60.0 if timeout is None else timeout)
+        join(thread, timeout)
+
     monkeypatch.setattr(NvmlPoller, "read", read)
     source = LocalSource(MachineOptions(interval_s=0.1), own_process=False)
     source._poller.nvml.looked.set()
@@ -73,11 +81,11 @@ async def test_a_quit_during_a_call_that_hangs_waits_for_nobody(
             # Ticks without the GPUs go on in the loop while the call hangs.
             while app.playback.newest is None or app.playback.newest.snapshot.stale == {}:
                 await pilot.pause(0.05)
-            begun = time.monotonic()
+            monkeypatch.setattr(threading.Thread, "join", note)
             app.exit()
         source.close()
-        # On a machine ten times slower, too; the call itself would take a minute.
-        assert time.monotonic() - begun < 10 * QUIT_S
+        # So much is waited at most, however slow the machine: ``test_quit`` measures the whole.
+        assert waits_s and sum(waits_s) <= CLOSE_S + 0.01
         assert not hangs.is_set()
     finally:
         hangs.set()
