@@ -14,9 +14,9 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample
 from gputop.model.source import FAST_FOR_S, FAST_S, SourceError
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.pollers import machine, nvml, process
-from gputop.sources.pollers.machine import HURRIES_EVERY_S, MachinePoller
-from gputop.sources.pollers.nvml import NOTHING_READ
+from gputop.sources.pollers import nvml, process
+from gputop.sources.pollers.machine import HUNG_ONCE_S, HURRIES_EVERY_S, MachinePoller
+from gputop.sources.pollers.nvml import LOOK_AGAIN_S, NOTHING_READ
 from gputop.sources.pollers.process import HostReading
 from gputop.sources.selection import MachineOptions
 from tests.support.scripted_loop import ScriptedCall, ScriptedLoop
@@ -46,6 +46,7 @@ class Script:
         self.hung: tuple[int, ...] = ()
         self.hangs_since: float | None = None
         """Since when the call on one GPU hangs; set it aside and the others are read."""
+        self.set_aside_at: float | None = None
         self.busy = frozenset[int]()
         self.failure: Exception | None = None
         ScriptedCall.loop = self.loop
@@ -76,13 +77,15 @@ class Script:
     def supersede(self, limit_s: float) -> int | None:
         if self.hangs_since is None or self.loop.now - self.hangs_since < limit_s:
             return None
-        self.hangs_since = None
+        self.hangs_since, self.set_aside_at = None, self.loop.now
         return 2
 
     def run(
         self,
         seconds: float,
         at: Mapping[float, Callable[[], object]] | None = None,
+        *,
+        reads_once: bool = False,
         **options: Any,
     ) -> list[Tick]:
         """The ticks of so many seconds; ``at`` are acts by their times."""
@@ -90,6 +93,8 @@ class Script:
         poller.nvml.session = SimpleNamespace(  # type: ignore[assignment]
             ticket=1, supersede=self.supersede, progress=lambda: NOTHING_READ, close=lambda: None
         )
+        if reads_once:
+            poller.read_twice()
         last: list[Any] = [None]
 
         def publish() -> None:
@@ -309,15 +314,58 @@ def test_every_reading_makes_a_tick_of_its_own(script: Script) -> None:
     assert len(asked) - sum(tick.is_new for tick in ticks) <= 2
 
 
-def test_values_after_a_recovery_are_never_called_late(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reading that comes while a late tick waits for a slow pass is taken at once."""
-    monkeypatch.setattr(machine, "LATE_S", 0.0)
-    script.nvml_lasts = lambda t: 0.43 if 0.5 < t < 0.55 else NVML_S
-    script.proc_lasts = lambda t: 0.045
-    ticks = script.run(3.0, interval_s=0.05)
-    late = [tick for tick in ticks if "nvml" in tick.stale]
-    assert late and not any(tick.is_new for tick in late)
-    ages = [tick.stale["nvml"] for tick in late]
-    assert ages == sorted(set(ages))
+def test_a_reading_that_ends_a_late_ticks_wait_for_proc_makes_the_tick(script: Script) -> None:
+    """Its values are there: a tick that calls those before it late would be wrong."""
+    # Late from 6.203 on; the tick of 6.253 waits for a pass until 6.313, and the reading ends at 6.283.
+    script.nvml_lasts = lambda t: 1.03 if 5.0 < t < 6.0 else NVML_S
+    script.proc_lasts = lambda t: 0.06
+    ticks = script.run(10.0)
+    assert [tick for tick in ticks if tick.stale or not tick.is_new] == []
+    assert [tick.t for tick in ticks if 5.0 < tick.t < 7.0] == [6.373]
+
+
+def test_a_call_that_hangs_is_set_aside_also_while_proc_hangs(script: Script) -> None:
+    """A command that reads once waits for /proc for 0.8 s, in which others of its GPUs can be read."""
+    script.nvml_lasts = lambda t: 1e6 if t < 0.5 else NVML_S
+    script.proc_lasts = lambda t: 1e6
+    script.hangs_since = 0.1
+    script.run(3.0, reads_once=True)
+    assert script.set_aside_at is not None
+    assert 0.1 + HUNG_ONCE_S <= script.set_aside_at <= 0.1 + HUNG_ONCE_S + LOOK_AGAIN_S
+    assert script.poller.nvml.readings > 0
+
+
+def test_gpus_that_go_and_come_are_ticks_like_others(script: Script) -> None:
+    """The number of GPUs is the session's to judge: the schedule neither stops nor hurries for ever."""
+
+    def lose_all() -> None:
+        script.busy = frozenset()
+
+    def come_back() -> None:
+        script.busy = frozenset({7})
+
+    script.busy = frozenset({7})
+    ticks = script.run(HURRIES_EVERY_S, {30.1: lose_all, 40.1: come_back}, is_quick=True)
+    after = [tick for tick in ticks if tick.t > 20.0]
+    assert len(after) == 40 and all(tick.is_new and not tick.stale for tick in after)
+
+
+def test_a_reading_that_fails_is_told_and_the_next_one_is_asked_for(script: Script) -> None:
+    """A call that the driver refuses as a whole; of single values the session keeps the reasons."""
+    lines: list[list[str]] = []
+
+    def fail() -> None:
+        script.failure = RuntimeError("refused")
+
+    def go_on() -> None:
+        lines.append(script.poller.troubles())
+        script.failure = None
+
+    ticks = script.run(10.0, {3.5: fail, 6.5: go_on})
+    assert lines == [["reading NVML failed: RuntimeError: refused"]]
+    # Ticks go on with the values of before, which are late once they are older than two intervals.
+    failed = [tick for tick in ticks if 4.0 < tick.t < 7.0]
+    assert [tick.is_new for tick in failed] == [False] * 3
+    assert [bool(tick.stale) for tick in failed] == [False, True, True]
+    assert all(tick.is_new and not tick.stale for tick in ticks if tick.t > 7.0)
+    assert script.poller.troubles() == []
