@@ -21,6 +21,7 @@ from tests.tools.screenshots import FOLDER, SIZES, TOUR, TOUR_STEPS, pictures, t
 README = ROOT / "README.md"
 
 
+@pytest.mark.slow
 def test_the_generated_pages_are_those_of_today() -> None:
     old = [
         path.name

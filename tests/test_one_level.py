@@ -32,6 +32,7 @@ from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 from tests.support.expected_verdicts import EXPECTED
+from tests.support.seldom import quick_ones
 from tests.support.synthetic_trace import CAUSES, planted, written
 
 TESTS = Path(__file__).parent
@@ -64,10 +65,15 @@ def _recorded(name: str) -> Iterator[Snapshot]:
     return read_snapshots(str(TESTS / name))
 
 
+QUICK = (
+    "node", "remedied", "checkpoint_pause", "lost_gpu", "straggler", "ecc", "hang", "stalled", "thermal",
+    "idle_holding_memory", "no_sm_counter", "one_gpu", "shared_gpu", "asleep", "hollow", "fabric_link",
+)  # fmt: skip
+"""Scenes that show each level and role, and each kind of badge; recordings and other scenes are slow."""
 SOURCES = [*(str(path.relative_to(TESTS)) for path in RECORDINGS), *SCENARIOS]
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", quick_ones(SOURCES, QUICK))
 def test_every_output_gives_a_gpu_the_same_level(name: str) -> None:
     monitor, builder, counters = Monitor(), ReportBuilder(), RunCounters()
     same: dict[str, tuple[Role, int]] = {}

@@ -23,6 +23,7 @@ import pytest
 from gputop.cli import main
 from gputop.recording.reader import Recording
 from tests.support.pace import slowness
+from tests.support.seldom import quick_ones
 
 VECTOR = Path(__file__).parents[1] / "vectors" / "dataloader_cpu.jsonl"
 FRAMES = 40
@@ -139,6 +140,14 @@ SOUND: dict[str, Callable[[], bytes]] = {
         TEXT.replace(b'"k":"frame","t":', b'"t":').replace(b'"gpus":[{"util', b'"k":"frame","gpus":[{"util')
     ),
 }  # fmt: skip
+QUICK_DAMAGE = (
+    f"time NaN at line {FIRST}", f"time 1e999 at line {MIDDLE}", "a line of format 1", "another machine in format 3",
+    "a version of many digits", "a machine line that cannot be", "a long line",
+)  # fmt: skip
+QUICK_SOUND = (
+    "time far ahead in the middle", "a byte-order mark, packed", "a member of another order of keys"
+)  # fmt: skip
+"""One of each kind; the others are slow."""
 WITHOUT_FRAMES: dict[str, Callable[[], bytes]] = {
     "headers alone": lambda: b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" * 30_000,
     "members with a machine line": lambda: packed(MACHINE) * 2000,
@@ -187,9 +196,7 @@ def assert_shown(path: Path, results: dict[str, tuple[int, str, list[str]]], fra
     assert not any(results[name][0] for name in ("report", "compare", "dump", "screenshot"))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == SLOW)) for name in DAMAGED]
-)
+@pytest.mark.parametrize("name", quick_ones(DAMAGED, QUICK_DAMAGE))
 def test_damage_costs_its_line_and_is_told_by_every_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,7 +210,7 @@ def test_damage_costs_its_line_and_is_told_by_every_command(
         assert "damaged" in " ".join(results[command][2]), command
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", quick_ones(SOUND, QUICK_SOUND))
 def test_what_is_odd_but_readable_is_shown_whole(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

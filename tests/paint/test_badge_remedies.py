@@ -11,7 +11,10 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.sources.simulation.scenarios import SCENARIOS
 from tests.support.frames import demo_frame
+from tests.support.seldom import quick_ones
 
+QUICK = ("thermal", "straggler", "ecc", "shared_gpu", "dataloader_cpu_throttled")
+"""Scenes of badges with remedies of one and of more lines."""
 SIZES = ((80, 24), (100, 30), (120, 40), (160, 48), (200, 60))
 
 
@@ -22,7 +25,7 @@ def painted(frame: Frame, uuid: str, size: tuple[int, int]) -> tuple[str, int]:
     return " ".join(" ".join(rows).split()), len(rows) - 1 - last
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", quick_ones(SCENARIOS, QUICK))
 def test_each_badge_of_the_selected_gpu_has_its_remedy_where_rows_are_free(scenario: str) -> None:
     frame = demo_frame(scenario)
     for d in frame.diagnoses:

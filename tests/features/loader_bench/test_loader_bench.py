@@ -25,6 +25,7 @@ from gputop.features.loader_bench.job_side import EmptyLoaderError, measure
 from gputop.model.source import UsageError
 from gputop.output.plain_document import plain
 from tests.support.command import ran
+from tests.support.seldom import quick_ones
 
 GIB = 2.0**30
 
@@ -311,10 +312,14 @@ def test_the_measuring_code_needs_the_standard_library_alone() -> None:
     ("name", "words"),
     [
         ("sets:raises", "sets:raises() raised ValueError: first"),
-        ("sets:exits", "sets:exits() raised SystemExit: 5"),
+        pytest.param("sets:exits", "sets:exits() raised SystemExit: 5", marks=pytest.mark.slow),
         ("sets:rude", "sets:rude() raised Rude"),
-        ("sets:ending", "sets:ending() raised Ending"),
-        ("sets:leaves", "sets:leaves() ended its process: it ended with status 0"),
+        pytest.param("sets:ending", "sets:ending() raised Ending", marks=pytest.mark.slow),
+        pytest.param(
+            "sets:leaves",
+            "sets:leaves() ended its process: it ended with status 0",
+            marks=pytest.mark.slow,
+        ),
         ("sets:crashes", "sets:crashes() ended its process: it was ended by SIGKILL"),
         ("sets:none", "sets has no function none"),
         ("nowhere:none", "nowhere cannot be imported"),
@@ -327,7 +332,9 @@ def test_a_function_that_fails_ends_in_one_line(folder: Path, name: str, words: 
     assert errors.count("\n") == 1 and "\x1b" not in errors
 
 
-@pytest.mark.parametrize("name", ["hangs", "sleeps", "swallows", "ignores", "answers"])
+@pytest.mark.parametrize(
+    "name", quick_ones(["hangs", "sleeps", "swallows", "ignores", "answers"], ["swallows"])
+)
 def test_the_function_has_no_more_time_than_the_budget(folder: Path, name: str) -> None:
     """Also one that catches every exception, or that hangs in C where no signal is heard."""
     begun = time.monotonic()
