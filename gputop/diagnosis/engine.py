@@ -56,6 +56,8 @@ from msgspec.structs import replace
 from gputop.diagnosis.host.job_steps import StepPeriods
 from gputop.diagnosis.jobs.core_takers import takers
 from gputop.diagnosis.jobs.hang import Hangs
+from gputop.diagnosis.jobs.job_demand import demand_of_jobs, holds_up
+from gputop.diagnosis.jobs.job_keys import JobBook
 from gputop.diagnosis.jobs.stragglers import StragglerDetector
 from gputop.diagnosis.jobs.turn_taking import TurnDetector
 from gputop.diagnosis.signals import Signals
@@ -120,6 +122,7 @@ class Diagnoser:
         self.judged: list[JudgedGpu] = []
         """The GPUs of the last snapshot that was no repeat, in its order."""
         self._states: dict[str, GpuState] = {}
+        self._jobs = JobBook()
         self._stragglers = StragglerDetector()
         self._turns = TurnDetector()
         self._hangs = Hangs()
@@ -185,6 +188,7 @@ class Diagnoser:
         is_new = "proc" not in snapshot.repeats or self._host_activity is None
         if is_new:
             self._host_activity = read_host(snapshot.processes)
+            self._jobs.assign(snapshot.t, self._host_activity)
             self._owners.observe(snapshot.processes)
         served: dict[int, ServerRow] = {}
         for row in snapshot.servers:
@@ -235,7 +239,10 @@ class Diagnoser:
         turns = self._turns.observe(snapshot.t, signals, activity)
         owners = (p.pid for each in activity.values() for p in each.owners)
         spins = self._hangs.observe(snapshot.t, dt, signals, snapshot.steps, owners)
-        if not (peers or takers_of_gpu or spins or turns or self._periods.periods):
+        demand = demand_of_jobs(signals, spins)
+        held_up = holds_up(spins)
+        nothing_seen = not (peers or takers_of_gpu or spins or turns or demand)
+        if nothing_seen and not self._periods.periods:
             return alone
         compared = []
         for judged in alone:
@@ -248,6 +255,8 @@ class Diagnoser:
                 s,
                 peer=peers.get(s.index),
                 spin=spins.get(s.index),
+                demand=demand.get(s.index, ""),
+                holds_up=held_up.get(s.index, 0),
                 turns=turns.get(s.index),
                 host=replace(s.host, outsiders=outsiders),
                 period=self._periods.period_of(s.index),

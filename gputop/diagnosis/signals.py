@@ -131,6 +131,10 @@ class BusyWait(Struct, frozen=True):
     """One kernel holds all multiprocessors, and nothing else works."""
     worked_w: float | None = None
     """Mean power of the job while it worked."""
+    together: int = 1
+    """GPUs of the job that fell into this state at the same moment."""
+    serving: int | None = None
+    """GPU of a member of the job that waits for requests, if any."""
 
     @property
     def late(self) -> str:
@@ -286,6 +290,10 @@ class Signals(Struct, frozen=True):
     """What speaks against the device itself."""
     is_thinned: bool = False
     """Whether readings came too fast to be judged one by one."""
+    demand: str = ""
+    """Why the job as a whole waits for requests, in words; empty if that is not seen."""
+    holds_up: int = 0
+    """GPUs that hang and wait for this one."""
     peer: Peer | None = None
     spin: BusyWait | None = None
     turns: Turns | None = None

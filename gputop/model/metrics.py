@@ -410,6 +410,9 @@ PROCESS_STATIC = _by_key(
     _static("why", "WHY", "the rule by which the role was given, in words"),
     _static("server", "SERVER", "the program that serves requests, by the command line"),
     _static("job_key", "JOB KEY", "the same for processes of one user and command line; salted, it reveals neither"),
+    _static("rank", "RANK", "number of the process in its run, from its environment", "/proc/PID/environ"),
+    _static("run", "RUN", "the same for all ranks of one run on this machine: where they meet, and their number",
+        "/proc/PID/environ"),
     _static("rule", "RULE", "the rule by which the role was given: R1 to R6, or never"),
 )
 # fmt: on

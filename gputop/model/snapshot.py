@@ -299,6 +299,8 @@ class ProcessStatic(Struct, frozen=True, omit_defaults=True):
     server: Text | None = None
     job_key: Text | None = None
     rule: Text | None = None
+    rank: Count | None = None
+    run: Text | None = None
 
     @property
     def job(self) -> str | None:

@@ -21,7 +21,6 @@ from gputop.diagnosis.jobs.kernel_pictures import (
     is_at_work,
     spins,
 )
-from gputop.diagnosis.jobs.stragglers import job_of
 from gputop.diagnosis.signals import ENDED, WAITS_S, BusyWait, LaggingRank, Signals
 from gputop.diagnosis.why_idle import why_idle
 from gputop.model.snapshot import GpuSample
@@ -43,6 +42,10 @@ STEPS_LATE = 5.0
 CPU_PHASE, SAVES_BYTES = 0.5, 1e6
 """Share of the time in which a main thread is runnable, and bytes a second that a job writes, from which on it is at
 work outside of kernels [judged]."""
+WAITS_FOR_REQUESTS = 0.5
+"""Share of the time in which a main thread sits in accept, poll or an event loop."""
+TOGETHER_S = 10.0
+"""Ranks of one job that stop do so within so many seconds [judged]."""
 GONE_S = 10.0
 """A rank has ended when its process is not seen for so long."""
 MOST_JOBS = 64
@@ -127,6 +130,18 @@ class _Seen(Struct):
         return self.looked_s >= WAITS_S / 2 and self.asleep_s >= ASLEEP * self.looked_s
 
 
+def waits_for_requests(s: Signals) -> bool:
+    """True if a process listens or serves, and its main thread waits for somebody to ask.
+
+    A rank that serves and computes at the same time may hold the others up all the same.
+    """
+    listens = s.host.mean.listens is not None and s.host.mean.listens >= 0.5
+    serves = any((s.tick.server is not None, s.host.served, listens))
+    waits = s.host.waits
+    sits = waits is not None and waits.poll + waits.pipe + waits.network >= WAITS_FOR_REQUESTS
+    return serves and sits and (s.host.mean.main or 0.0) < CPU_PHASE
+
+
 class Hangs:
     """Follows all GPUs of a machine and the ranks on them."""
 
@@ -175,7 +190,29 @@ class Hangs:
         announced = None if s.tick.pid is None else self._announced.get(s.tick.pid)
         if announced is not None and announced.run is not None:
             return f"run {announced.run}"
-        return job_of(s.tick) if s.tick.nccl else None
+        job = s.tick.job
+        if job is None:
+            return None
+        is_rank = job.rank is not None or job.is_announced
+        return job.key if s.tick.nccl or is_rank else None
+
+    def _fell_together(self, s: Signals, waiting: Sequence[Signals]) -> list[Signals]:
+        """Other GPUs of a job that look the same since the same seconds, all asleep.
+
+        Whatever the threads are called: nothing but a collective stops equal processes at one moment.
+        """
+        seen, job = self._seen[s.index], s.tick.job
+        if job is None or not seen.is_asleep:
+            return []
+        together = []
+        for other in waiting:
+            theirs = self._seen[other.index]
+            is_of_job = other.tick.job is not None and other.tick.job.loose_key == job.loose_key
+            if other is s or not is_of_job or not theirs.is_asleep:
+                continue
+            if abs((theirs.since or 0.0) - (seen.since or 0.0)) <= TOGETHER_S:
+                together.append(other)
+        return together
 
     def _spin(
         self,
@@ -208,22 +245,33 @@ class Hangs:
             seen.worked_s >= WORKED_S and seen.for_s(t) > TIMES_LONGER * seen.longest_s
         )
         # Asleep alone is what one long kernel looks like, too: there must be something that could be waited for.
-        alone = (
-            seen.has_counters
-            and seen.is_asleep
-            and seen.for_s(t) >= ALONE_S
-            and (s.tick.nccl or stopped)
-        )
+        together = self._fell_together(s, waiting)
+        is_certain = bool(s.tick.nccl) or stopped or bool(together)
+        sleeps_long = seen.is_asleep and seen.for_s(t) >= ALONE_S
+        alone = seen.has_counters and sleeps_long and is_certain
+        serving = self._serving(s, by_index)
         return BusyWait(
             for_s=seen.for_s(t),
             is_hang=has_before and (bool(behind) or alone) and not somebody_works,
-            is_collective=s.tick.nccl or len(ranks) > 1,
+            is_collective=bool(s.tick.nccl) or len(ranks) > 1 or bool(together),
             waiting=1 + sum(other.index in ranks for other in waiting if other.index != s.index),
             behind=tuple(behind),
             is_asleep=seen.is_asleep,
             holds_all=seen.holds_all,
             worked_w=seen.work.mean_w,
+            together=1 + len(together),
+            serving=serving,
         )
+
+    def _serving(self, s: Signals, by_index: Mapping[int, Signals]) -> int | None:
+        """GPU of the member of a job that waits for requests; None if none does."""
+        job = self._job(s)
+        for gpu in sorted({} if job is None else self._ranks[job]):
+            other = by_index.get(gpu)
+            is_idle = other is not None and other.util_pct < WORK_UTIL
+            if other is not None and is_idle and waits_for_requests(other):
+                return gpu
+        return None
 
     def _behind(
         self,
@@ -245,6 +293,8 @@ class Hangs:
             return LaggingRank(gpu, pid, number, ENDED) if t - last_t >= GONE_S else None
         s = by_index.get(gpu)
         if s is None or s.samples < s.min_samples or s.util_pct >= WORK_UTIL:
+            return None
+        if waits_for_requests(s):
             return None
         runs = (s.host.mean.main or 0.0) >= CPU_PHASE
         if (runs or (s.tick.write_bytes or 0.0) >= SAVES_BYTES) and not long:

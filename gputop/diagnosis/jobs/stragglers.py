@@ -59,17 +59,8 @@ class StragglerDetector:
 
 
 def job_of(tick: GpuHostActivity) -> str | None:
-    """Key that the processes of one job share: batch job, launcher with NCCL and command, or process."""
-    p = tick.primary
-    if p is None:
-        return None
-    if p.static.job:
-        return f"job {p.static.job}"
-    if p.nccl is not False and p.static.job_key:
-        return f"command {p.static.job_key}"
-    if p.ppid is not None and p.ppid > 1:
-        return f"parent {p.ppid} {p.static.job_key}"
-    return f"pid {p.pid}"
+    """Key that the processes of one job share; None without a process."""
+    return None if tick.job is None else tick.job.key
 
 
 def _outlier(members: Sequence[Signals]) -> Peer | None:

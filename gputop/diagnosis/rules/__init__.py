@@ -13,11 +13,12 @@ from gputop.diagnosis.rules.base import Rule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, DATALOADER_DISK, DATALOADER_NETWORK
 from gputop.diagnosis.rules.gates import COLLECTING, STARTUP
 from gputop.diagnosis.rules.half_working import HALF_WORKING, NO_TENSOR_CORES
+from gputop.diagnosis.rules.holds_up import HOLDS_UP
 from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY, STOPPED
 from gputop.diagnosis.rules.low_clock import LOW_CLOCK
 from gputop.diagnosis.rules.low_sm import LOW_SM, SMALL_KERNELS
 from gputop.diagnosis.rules.main_process import MAIN_PROCESS
-from gputop.diagnosis.rules.serving import KV_CACHE_FULL, LOW_DEMAND
+from gputop.diagnosis.rules.serving import KV_CACHE_FULL, LOW_DEMAND, LOW_DEMAND_OF_JOB
 from gputop.diagnosis.rules.starved import CHECKPOINT_PAUSE, PCIE_TRANSFER, WORKER_RESTART
 from gputop.diagnosis.rules.stuck import HANG, STALLED
 from gputop.diagnosis.rules.turns import TAKE_FAST_TURNS, TAKE_TURNS
@@ -54,7 +55,13 @@ BUSY: tuple[Rule, ...] = (
 )
 END: tuple[Rule, ...] = (HEALTHY, WORKING, NO_BOTTLENECK_SEEN)
 
-CAUSES: tuple[Rule, ...] = (TAKE_TURNS, *IDLE_FAMILY, *STARVED)
+CAUSES: tuple[Rule, ...] = (
+    HOLDS_UP,
+    LOW_DEMAND_OF_JOB,
+    TAKE_TURNS,
+    *IDLE_FAMILY,
+    *STARVED,
+)
 """Tried first, turns before idle: a GPU idles between two of them. A named cause of starvation goes before A/B: SM
 cannot exceed util."""
 WORKS: tuple[Rule, ...] = BUSY + END

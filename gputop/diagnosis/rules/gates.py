@@ -81,7 +81,10 @@ BUSY_CORES = 0.5
 
 
 def _startup(s: Signals) -> bool:
-    return _young(s) or (s.quiet and is_cpu_phase(s) and not is_fed(s))
+    # The job as a whole may say more: it waits for requests, or for this very rank.
+    is_explained = bool(s.demand) or s.holds_up > 0
+    is_in_cpu_phase = s.quiet and is_cpu_phase(s) and not is_fed(s)
+    return _young(s) or (is_in_cpu_phase and not is_explained)
 
 
 def _starting(s: Signals) -> RuleResult:

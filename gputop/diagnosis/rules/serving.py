@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding import (
     LEAST_RX,
@@ -12,6 +14,7 @@ from gputop.diagnosis.rules.feeding import (
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.thresholds import FULL_CACHE_PCT, IDLE_PCT
 from gputop.diagnosis.types import HOLDING_MEMORY
+from gputop.model.quantity import pct
 from gputop.model.server_words import server_forms
 
 
@@ -90,6 +93,11 @@ def _tell_low_demand(s: Signals) -> RuleResult:
     return RuleResult((line,))
 
 
+def _tell_job_demand(s: Signals) -> RuleResult:
+    line = f"{s.demand}: util {s.util_pct:.0f} %, SM {pct(s.mean.sm)}"
+    return RuleResult((line,))
+
+
 LOW_DEMAND = Rule(
     id="low_demand",
     title=f"low demand: {HOLDING_MEMORY}",
@@ -104,3 +112,8 @@ LOW_DEMAND = Rule(
     remedy="nothing to fix: batch{gpu_memory:, consolidate on fewer GPUs}, MIG",
     remedy_short="batch{gpu_memory:, consolidate}, MIG",
 )
+
+LOW_DEMAND_OF_JOB = replace(
+    LOW_DEMAND, matches=lambda s: bool(s.demand) and not s.holds_up, tell=_tell_job_demand
+)
+"""Asked first: of the job as a whole neither a GPU that looks busy nor one that is idle says the truth."""

@@ -37,9 +37,13 @@ def _tell_hang(s: Signals) -> RuleResult:
         dump = "" if first.reason == ENDED else f": py-spy dump --pid {first.pid}"
         remedy = f"look at {first.name} first{dump}; its log and dmesg"
         short = f"look at {first.name}"
+    elif spin.together > 1:
+        together = f"{spin.together} GPUs of the job stopped at the same moment"
+        evidence = (f"{together}; its main thread has slept all of {lasted}", line)
     elif spin.is_asleep:
         evidence = (f"its main thread has slept all of {lasted}", line)
-    if spin.is_collective:
+    is_other_framework = spin.together > 1 and not s.tick.nccl
+    if spin.is_collective and not is_other_framework:
         remedy += (
             f"; {FLIGHT_RECORDER} keep who entered which collective: read the dumps with "
             "torchfrtrace"

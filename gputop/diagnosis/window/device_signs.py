@@ -85,7 +85,7 @@ class DeviceWatch:
 
         ``links_expected``: an equal GPU of this machine has NVLinks that are up.
         """
-        rows = (gpu.remapped_rows_corrected or 0) + (gpu.remapped_rows_uncorrected or 0)
+        rows = sum(filter(None, (gpu.remapped_rows_corrected, gpu.remapped_rows_uncorrected)))
         is_read = gpu.remapped_rows_corrected is not None
         if is_read and self._first_rows is None:
             self._first_rows = rows
@@ -107,9 +107,7 @@ class DeviceWatch:
         if total is None:
             return None
         counts = self._counts
-        if counts and (
-            t < counts[-1].t or t - counts[-1].t > LONGEST_STEP_S or total < counts[-1].total
-        ):
+        if counts and not follows(counts[-1], t, total):
             counts.clear()
         counts.append(_ErrorCount(t, total))
         while len(counts) > 1 and counts[1].t <= t - ECC_FOR_S:
@@ -145,11 +143,8 @@ class DeviceWatch:
     ) -> float | None:
         """Return the memory that nobody holds after an Xid."""
         used = gpu.mem_used_bytes
-        processes_known = "processes" not in gpu.unavailable
-        is_unowned = (
-            had_xid and processes_known and not has_processes and (used or 0.0) >= UNOWNED_BYTES
-        )
-        if not is_unowned:
+        may_be_held = has_processes or "processes" in gpu.unavailable
+        if may_be_held or not had_xid or used is None or used < UNOWNED_BYTES:
             self._unowned_since = None
             return None
         if self._unowned_since is None or t < self._unowned_since:
@@ -164,6 +159,11 @@ def is_bridged(name: str) -> bool:
     """True if a card's NVLinks depend on bridges that may be missing."""
     lowered = name.lower()
     return any(mark in lowered for mark in _BRIDGED) and "sxm" not in lowered
+
+
+def follows(before: _ErrorCount, t: float, total: float) -> bool:
+    """True if a count comes after another without a gap or a reset."""
+    return 0.0 <= t - before.t <= LONGEST_STEP_S and total >= before.total
 
 
 def _rate(before: _ErrorCount, now: _ErrorCount) -> float:

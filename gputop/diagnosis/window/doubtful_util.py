@@ -81,23 +81,24 @@ class ReadingDoubts:
         mean = sum(powers) / len(powers)
         lowest, highest = min(powers), max(powers)
         # To the last digit the same is no measurement, and a board that rests follows nothing.
-        rests = mean < LEAST_POWER * (gpu.power_limit_w or 0.0)
-        if mean <= 0.0 or lowest == highest or rests:
+        limit = 0.0 if gpu.power_limit_w is None else gpu.power_limit_w
+        if mean <= LEAST_POWER * limit or lowest == highest:
             return None
         spread = (highest - lowest) / mean
         return spread if spread <= SAME_POWER else None
 
     def _low_clock_s(self, t: float, dt: float, gpu: GpuSample) -> float:
-        clock, most, util = gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, gpu.util_pct
-        is_known = clock is not None and most is not None and util is not None
-        is_low = (
-            is_known
-            and (clock or 0.0) < VERY_LOW_CLOCK * (most or 0.0)
-            and (util or 0.0) >= LOW_CLOCK_UTIL
-        )
-        if not is_low:
+        if not has_very_low_clock(gpu):
             self._low_clock_since = None
             return 0.0
         if self._low_clock_since is None or t < self._low_clock_since:
             self._low_clock_since = t - dt
         return t - self._low_clock_since
+
+
+def has_very_low_clock(gpu: GpuSample) -> bool:
+    """True if a busy GPU runs below a third of its clock."""
+    clock, most, util = gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, gpu.util_pct
+    if clock is None or most is None or util is None:
+        return False
+    return util >= LOW_CLOCK_UTIL and clock < VERY_LOW_CLOCK * most

@@ -12,6 +12,7 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from gputop.diagnosis.window.job_of_gpu import JobOfGpu
 from gputop.model.feeders import FeederKind, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.snapshot import FeedTime, ProcessSample, Snapshot
@@ -93,6 +94,8 @@ class GpuHostActivity(Struct):
     """Mean shares of the loaders, once they are asked for."""
     serving: ServerRow | None = None
     """Measurements that the inference server on this GPU reports."""
+    job: JobOfGpu | None = None
+    """Job of the GPU's main process; None without one."""
 
     def add_owner(self, p: ProcessSample) -> None:
         """Count a process that holds a context on this GPU."""

@@ -69,10 +69,11 @@ class Standstill(Struct):
 
     def _draws_as_before(self, gpu: GpuSample) -> bool:
         """Whether power is what the GPU drew while its values moved."""
-        power, limit = gpu.power_w or 0.0, gpu.power_limit_w or 0.0
-        if power < LEAST_POWER * limit:
+        if gpu.power_w is None:
             return False
-        return self.moving_w is None or power >= AS_BEFORE * self.moving_w
+        limit_w = 0.0 if gpu.power_limit_w is None else gpu.power_limit_w
+        before_w = 0.0 if self.moving_w is None else AS_BEFORE * self.moving_w
+        return gpu.power_w >= max(LEAST_POWER * limit_w, before_w)
 
     def reason(self, t: float, gpu: GpuSample) -> str | None:
         """Return why the values are not believed; None where they are."""

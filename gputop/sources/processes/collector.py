@@ -328,6 +328,7 @@ class ProcessCollector:
         if member.is_gpu:
             member.threads = HostThreads(f"{self._proc}/{pid}", pid)
             member.rank = self._facts.rank(pid)
+            member.announced = self._facts.announced(pid)
         return member
 
     def _settle(self, member: JobProcess, place: ProcessPlace) -> None:

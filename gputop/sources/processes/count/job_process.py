@@ -25,6 +25,7 @@ from gputop.sources.processes.count.wait_counts import WaitHistory
 from gputop.sources.processes.look.process_threads import HostThreads, Threads
 from gputop.sources.processes.look.wait_state import INSIDE
 from gputop.sources.processes.resolve.tracked_process import TrackedProcess
+from gputop.sources.processes.tree.announced_run import NOTHING_ANNOUNCED
 from gputop.sources.processes.tree.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.tree.process_facts import Facts, RunRank
 from gputop.sources.processes.tree.process_tree import ProcessPlace
@@ -105,6 +106,7 @@ class JobProcess(TrackedProcess):
         self.seen_threads: Threads | None = None
         self.scanned_at = float("-inf")
         self.rank: RunRank | None = None
+        self.announced = NOTHING_ANNOUNCED
         """The rank of a GPU process, if its run has several."""
         self.allowed_cores: float | None = None
         """Number of allowed cores; of a loader together with its siblings."""
@@ -288,6 +290,8 @@ class JobProcess(TrackedProcess):
             why=masked_text(why),
             server=facts.server,
             job_key=facts.job_key,
+            rank=self.announced.rank,
+            run=self.announced.run,
             rule=rule,
         )
 

@@ -17,9 +17,11 @@ from msgspec.structs import replace
 from gputop.model.clean_text import clean_text
 from gputop.model.command_facts import server_in
 from gputop.model.inspection import ProcessIdentity
+from gputop.model.ranked_command import ranked_command
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.patient_reader import PatientReader
+from gputop.sources.processes.tree.announced_run import AnnouncedRun, announced_run
 from gputop.sources.processes.tree.job_identity import JobIdentity, job_identity
 from gputop.sources.procfs import read_small, stat_of
 
@@ -133,6 +135,15 @@ class FactsReader:
         first = None if number is None or local is None else number - local
         return RunRank(port, of or 0, number, first, here)
 
+    def announced(self, pid: int) -> AnnouncedRun:
+        """Return a process's run and rank; the run's name is salted, as keys of commands are."""
+        environ = self._patient.read(f"{self._proc}/{pid}/environ") or b""
+        entries = environ.decode("ascii", "replace").split("\0")
+        told = announced_run(dict(entry.partition("=")[::2] for entry in entries))
+        if told.run is None:
+            return told
+        return replace(told, run=self._salted(self.user(pid), told.run.encode()))
+
     def set_aside(self) -> int:
         """Return the number of processes whose command line blocks a reader."""
         return len(self._patient.stuck)
@@ -158,14 +169,19 @@ class FactsReader:
     def _job_key(self, user: str | None, command: bytes) -> str | None:
         """Return a common key for processes of one user and command.
 
+        The digits after a rank word do not count: ranks of one job have one key.
+
         The key is salted by each gputop process, so it cannot be reversed. Python's hash of bytes is SipHash, which is
         made for this; ``hashlib`` would load OpenSSL.
         """
         if not command:
             return None
-        return (
-            f"{hash(self._salt + (user or '').encode() + bytes(1) + command) & (1 << 48) - 1:012x}"
-        )
+        text = command[:COMMAND_LIMIT].replace(b"\0", b" ").decode("utf-8", "replace")
+        alike = ranked_command(text).text.encode("utf-8", "replace")
+        return self._salted(user, alike + command[COMMAND_LIMIT:])
+
+    def _salted(self, user: str | None, text: bytes) -> str:
+        return f"{hash(self._salt + (user or '').encode() + bytes(1) + text) & (1 << 48) - 1:012x}"
 
     def forget(self) -> None:
         """Clear cached cgroups and command lines.
