@@ -34,11 +34,14 @@ ODD_VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 HUGE_TOKENS = (b"1e999", b"-1e999", b"NaN", b"Infinity", b"9" * 6000, b"[" * 3000, b"1e-999")
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("diagnose",),
-    ("diagnose", "--json"),
-    ("report",),
-    ("dump",),
+    ("diagnose", "FILE"),
+    ("diagnose", "FILE", "--json"),
+    ("report", "FILE"),
+    ("dump", "FILE"),
+    ("screenshot", "FILE", "-o", "FILE.svg"),
+    ("compare", "FILE", "FILE"),
 )
+"""``screenshot`` opens and judges a recording as ``replay`` does."""
 Change = Callable[[list[bytes], random.Random], bytes]
 
 
@@ -149,7 +152,7 @@ def fault_of(path: str, command: tuple[str, ...]) -> str:
     begun = time.process_time()
     with redirect_stdout(told), redirect_stderr(said):
         try:
-            end = main([command[0], path, *command[1:]])
+            end = main([word.replace("FILE", path) for word in command])
         except SystemExit as error:
             end = int(error.code or 0)
     spent_s = time.process_time() - begun
@@ -158,7 +161,7 @@ def fault_of(path: str, command: tuple[str, ...]) -> str:
         return f"exit {end}: {words.strip()[-300:]}"
     if "Traceback" in words or "internal error" in words:
         return words.strip()[-300:]
-    if end == 2 and words.count("\n") != 1:
+    if end == 2 and len(set(words.splitlines())) != 1:
         return f"{words.count(chr(10))} lines: {words.strip()[-300:]}"
     if "\x1b" in words + told.getvalue():
         return "a control character reaches the terminal"
@@ -175,7 +178,8 @@ def faults(seeds: range, folder: Path) -> list[str]:
         fault = fault_of(str(path), command)
         if fault:
             found.append(f"seed {seed}, {' '.join(command)}: {fault}")
-        path.unlink()
+        for left in folder.glob(f"{seed}.*"):
+            left.unlink()
     return found
 
 
