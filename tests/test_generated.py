@@ -15,6 +15,7 @@ from gputop.model import metrics
 from gputop.model.derived import NOT_THROTTLING, WORDS, throttle_words
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
+from tests.tools import card_picture
 from tests.tools.reference import MADE_BY, ROOT, texts
 from tests.tools.screenshots import FOLDER, SIZES, TOUR, TOUR_STEPS, pictures, tour, write
 
@@ -144,3 +145,10 @@ def test_a_node_and_a_fleet_name_states_alike() -> None:
                   "pending": "not asked yet", "lost": "lost"}  # fmt: skip
     assert dict(FLEET_WORDS) == {**STATE_WORDS, **fleets_own}
     assert titles()["idle_holding_memory"] == STATE_WORDS["idle_allocated"]
+
+
+@pytest.mark.slow
+def test_readmes_card_is_the_one_that_its_command_draws_today() -> None:
+    assert card_picture.DRAWING.read_text() == card_picture.drawing(), (
+        f"run `{card_picture.MADE_BY}`"
+    )
