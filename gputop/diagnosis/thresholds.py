@@ -245,7 +245,7 @@ blocks."""
 
 LEAST_GAIN: Final = 0.05
 """A fix that would win less of the judged GPU time is not proposed [judged]."""
-WIDE_GAP: Final = 10.0
+WIDE_GAP: Final = 20.0
 """Points between UTIL and SM from which on the gap has a colour of its own [judged]."""
 AWAKE_PCT: Final = 50.0
 """What ran for more than this percentage of one core since the last look is not called asleep [judged]."""

@@ -336,7 +336,7 @@ PROCESS_METRICS = _by_key(
     _fact("role", "ROLE", "gpu (holds a GPU context), loader (dataloader worker) or helper"),
     _fact("gpu", "GPU", "index of the GPU that the process, or its nearest GPU ancestor, uses", unit="id"),
     _gauge("gpu_mem_bytes", "GPU-MEM", "device memory held on this GPU", "NVML process lists"),
-    _ratio("gpu_time_pct", "GPU% time",
+    _ratio("gpu_time_pct", "GPU%",
         "share of time in which this process had a kernel running; time, not SM activity",
         "nvmlDeviceGetProcessUtilization.smUtil"),
     _ratio("gpu_mem_time_pct", "MEM% time",

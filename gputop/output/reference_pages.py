@@ -59,7 +59,7 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[tuple[Block, ...]
             (),
             ("key", "what it does"),
             tuple(
-                (f"`{key.shown}`" if key.shown else "with a preset", key.does)
+                (f"`{key.shown}`" if key.shown else "with `--key-preset`", key.does)
                 for key in keys
                 if key.section == title
             ),

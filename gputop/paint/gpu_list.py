@@ -12,6 +12,7 @@ from gputop.model.clean_text import terminal_safe
 from gputop.model.durations import duration
 from gputop.model.quantity import GIB, number
 from gputop.paint.cells import shorten
+from gputop.paint.charts import bar
 from gputop.paint.glyphs import level_glyph
 from gputop.paint.gpu_fields import sm_text
 from gputop.paint.line import Line, Row, Span
@@ -23,6 +24,8 @@ LEAST_FIGURE_WIDTH = 100
 """On a narrower screen the verdict's words need the room of its number."""
 LEAST_NUMBERS_WIDTH = 76
 """On a narrower screen memory, power and temperature have no room."""
+LEAST_BAR_WIDTH, BAR_CELLS = 120, 6
+"""On a wider screen memory has a bar beside its number, of so many cells."""
 LEAST_STEP_ROOM = 12
 """Columns that a step's time has beside the owner, who is cut before: ``412 ms/step``."""
 
@@ -40,6 +43,8 @@ def list_header(width: int, chart_width: int, label_width: int, span_s: float) -
     if chart_width >= len(back) + 8:
         line.to(label_width + 2 + chart_width - 3).add("now", "dim")
     line.to(label_width + 2 + chart_width).add(" UTIL   SM", "heading")
+    if width >= LEAST_BAR_WIDTH:
+        line.add(" " * (BAR_CELLS + 2))
     line.add("  MEM GiB    W  °C" if width >= LEAST_NUMBERS_WIDTH else "", "heading")
     return line.add("  verdict", "heading").row(width)
 
@@ -60,11 +65,19 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
     if width >= LEAST_NUMBERS_WIDTH:
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / GIB:.0f}"
         used = number(None if gpu.mem_used_bytes is None else gpu.mem_used_bytes / GIB)
+        if width >= LEAST_BAR_WIDTH:
+            line.add("  ").add_all(
+                bar(gpu.mem_used_bytes, gpu.mem_total_bytes, BAR_CELLS, g.glyphs, "bar.used")
+            )
         line.add(
             f"  {f'{used}{total}':>7} {number(gpu.power_w, 4)} {number(gpu.temp_c, 3)}", "text"
         )
     figure = figure_words(g.told) if width >= LEAST_FIGURE_WIDTH else ""
-    room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
+    room = width - line.width - 2
+    # The cause is worth more than the number.
+    if g.alarm and len(f"■ {NOT_WORKING_ALARM}: {g.d.short}") > room - len(figure) - 3:
+        figure = ""
+    room -= len(figure) + 3 if figure else 0
     line.add("  ").add_all(_list_verdict(g, room))
     if figure:
         line.to(width - len(figure) - 2).add(figure, "strong" if g.alarm else "dim")

@@ -25,7 +25,7 @@ from gputop.paint.gpu_charts import (
 from gputop.paint.gpu_fields import fields
 from gputop.paint.line import Line, Row, text_row
 from gputop.paint.panes import ShownGpu
-from gputop.paint.provenance import provenance_rows
+from gputop.paint.provenance import board_rows, provenance_rows
 from gputop.paint.verdict_history import VerdictSpan, strip, verdict_spans
 from gputop.paint.words import gpu_label
 
@@ -66,6 +66,8 @@ def gpu_details(
         name += ": simulated here, named as on a real GPU"
     page.heading(name)
     page.rows += provenance_rows(frame.snapshot, gpu, frame.shown.mean_s[position], width)
+    page.heading(f"the board of GPU {gpu_label(gpu)}")
+    page.rows += board_rows(gpu, width)
     return page.painted(
         head, foot, height, *[("[ ] GPU", "right_square_bracket")] * (len(gpus) > 1)
     )

@@ -21,19 +21,23 @@ NUMBERS = (
     "SM is how much of the chip's processors, its streaming multiprocessors, had work meanwhile.",
     "GAP is UTIL - SM: the share of the chip that looks busy and does nothing; in a chart the area above the green.",
     "Efficiency is SM / UTIL. What is not measured is n/a, with the reason; never 0.",
+    "--key-preset nvitop or htop (key_preset in the configuration) binds the keys of those programs.",
 )
 """What the numbers of a GPU say, the first thing in the help."""
 
 
 KEY_WIDTH, TWO_COLUMNS = 10, 76
 SCREEN_WORDS: Mapping[str, str] = {
-    NOT_WORKING: "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it",
+    NOT_WORKING: "UTIL of 80 or more with SM below 30, UTIL of 50 or more with SM below 0.3 of it, or UTIL of 10 or "
+    "more with SM below 0.1 of it",
+    "since 02:24, 8 of 13 min wasted": "since when the verdict holds, for how long, and how much GPU time of that was "
+    "held by somebody and did no work",
     "efficiency": "SM / UTIL in percent. The right end of a title shows what its verdict is about: efficiency, the "
     "time idle, or how busy memory or NVLink is",
     "idle": "share of the last 30 s in which no kernel ran",
     "R S D": "beside the loaders of a GPU that waits for them: how many run or want to run (R), sleep (S) or wait for "
     "a disk (D)",
-    "GPU% time": "share of the time in which a kernel of this process ran, as the driver samples it",
+    "GPU%": "share of the time in which a kernel of this process ran, as the driver samples it",
     "waiting for a core": "share of the time in which some task could run and had no core (PSI cpu, some)",
     "for I/O": "share of the time in which some task waited for storage (PSI io, some)",
     "loaders work while the GPU waits": "their work and UTIL move in opposite directions, sample by sample",

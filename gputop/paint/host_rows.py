@@ -9,6 +9,7 @@ from gputop.diagnosis.types import NO_HOST, Attribution
 from gputop.diagnosis.window.fabric_window import FabricSignals
 from gputop.diagnosis.window.host_activity import serving_on
 from gputop.model.clean_text import terminal_safe
+from gputop.model.durations import age
 from gputop.model.quantity import GIB, NOT_MEASURED, gb_per_s, number
 from gputop.model.server_words import server_forms
 from gputop.model.snapshot import GpuSample, HostSample
@@ -121,6 +122,21 @@ def load_fields(frame: Frame) -> list[Field]:
         fields.append((f"net ↓{_mb_per_s(host.net_rx_bytes_per_s)}", "text"))
     if "disk" in causes:
         fields.append((f"disk ↓{_mb_per_s(host.disk_read_bytes_per_s)}", "text"))
+    return fields + _load_fields(host)
+
+
+def _load_fields(host: HostSample) -> list[Field]:
+    """Return load average, used swap and uptime, which give way first."""
+    fields: list[Field] = []
+    if host.load1 is not None:
+        averages = (host.load1, host.load5, host.load15)
+        text = " ".join(f"{value:.0f}" for value in averages if value is not None)
+        fields.append((f"load {text}", "text"))
+    if host.swap_used_bytes and host.swap_total_bytes:
+        used, total = host.swap_used_bytes / GIB, host.swap_total_bytes / GIB
+        fields.append((f"swap {used:.1f} / {total:.0f} GiB", "level.yellow"))
+    if host.uptime_s is not None:
+        fields.append((f"up {age(host.uptime_s, 0).strip()}", "dim"))
     return fields
 
 

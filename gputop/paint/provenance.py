@@ -9,7 +9,7 @@ from gputop.model import quantity
 from gputop.model.clean_text import terminal_safe
 from gputop.model.derived import throttle_words
 from gputop.model.durations import seconds
-from gputop.model.metrics import GPU_METRICS, Metric
+from gputop.model.metrics import GPU_METRICS, GPU_STATIC, Metric
 from gputop.model.quantity import NOT_MEASURED, number
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, Snapshot, value
@@ -66,6 +66,29 @@ def provenance_rows(
         else:
             line.add(f"{_age(metric, gpu, late):<9}", "dim")
             line.add(shorten(_source(metric, gpu, mean_s.get(key)), width - line.width - 1), "dim")
+        rows.append(line.row(width))
+    return rows
+
+
+BOARD = (
+    "pci_bus_id", "uuid", "serial", "persistence", "compute_mode", "driver", "cuda", "architecture", "sm_count",
+)  # fmt: skip
+"""Facts of a board that never change while it runs, in the order of the page."""
+
+
+def board_rows(gpu: GpuSample, width: int) -> list[Row]:
+    """One row a fact of the board: bus id, UUID, serial number, modes, versions."""
+    rows: list[Row] = []
+    for key in BOARD:
+        metric = GPU_STATIC[key]
+        fact = getattr(gpu.static, key)
+        line = Line().to(2).add(fit(metric.label, NAME_WIDTH), "text")
+        if fact is None:
+            line.add(NOT_MEASURED, "dim")
+        elif isinstance(fact, bool):
+            line.add("on" if fact else "off", "value")
+        else:
+            line.add(shorten(terminal_safe(str(fact)), width - line.width - 1), "value")
         rows.append(line.row(width))
     return rows
 

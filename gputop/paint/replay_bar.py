@@ -62,11 +62,14 @@ def replay_bar(
     first = max(0, min(selected_gpu(frame, view) - count // 2, len(gpus) - count))
     label = max((len(str(gpu.static.index)) for gpu in gpus), default=1) + 3
     columns = max(10, width - label - 2)
-    state = _state(
-        view, replay, width, f" {count} of {len(gpus)} GPUs" if count < len(gpus) else ""
-    )
+    shown_gpus = gpus[first : first + count]
+    hidden = ""
+    if shown_gpus and count < len(gpus):
+        numbers = f"{shown_gpus[0].static.index}-{shown_gpus[-1].static.index}"
+        hidden = f"  GPUs {numbers} of {len(gpus)} "
+    state = _state(view, replay, width, hidden)
     rows = [state.row(width)]
-    for gpu in gpus[first : first + count]:
+    for gpu in shown_gpus:
         line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
         rows.append(line.add_all(_strip(replay, gpu.static.index, columns, view.glyphs)).row(width))
     if room > len(rows) and count:
@@ -117,9 +120,9 @@ def _state(view: View, replay: Replay, width: int, hidden: str) -> Line:
     line.add(f"  {clock_time(replay.position, view.utc_offset_s)} ", "text")
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")
-    line.add(hidden, "dim")
     if replay.judged_pct is not None:
-        line.add(f" judging: {replay.judged_pct:.0f} % ", "level.info")
+        line.add(f" judging {replay.judged_pct:.0f} % ", "level.info")
+    line.add(hidden, "dim")
     keys = Line()
     for parts in _named(view, own_past=replay.own_past):
         length = sum(len(words) + 1 for words, _ in parts) - 1

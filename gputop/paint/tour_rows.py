@@ -66,7 +66,8 @@ STEPS = (
         "dataloader_cpu",
         "the GPU waits for batches: the CPU is too slow",
         "Short blocks with empty sky between them: the GPU computes a batch and then waits for the next. All eight "
-        "loaders run the whole time (R8 beside them in the process table): they decode images as fast as they can.",
+        "loaders run the whole time: they decode images as fast as they can. The process table says R8 beside them "
+        "once their GPU is selected.",
         "decoding and augmentation moved from the CPU to the GPU",
     ),
     Step(

@@ -282,7 +282,7 @@ def span_words(charged_s: float | None, lasted_s: float, *, whole: bool = False)
 
 
 def since_words(told: GpuSummary, utc_offset_s: float | None = None, *, whole: bool = False) -> str:
-    """Begin, wasted time and duration: ``since 23:25, 8 of 13 min``.
+    """Begin, wasted time and duration: ``since 23:25, 8 of 13 min wasted``.
 
     UTC without an offset.
 
@@ -307,7 +307,8 @@ def time_words(
     form = "%H:%M" if lasted_s < 12 * HOUR_S else "%b %d %H:%M"
     clock = time.strftime(form, time.gmtime(since + (utc_offset_s or 0.0)))
     zone = " UTC" if utc_offset_s is None else ""
-    return f"since {clock}{zone}, {span_words(charged_s, lasted_s, whole=whole)}"
+    wasted = "" if charged_s is None else " wasted"
+    return f"since {clock}{zone}, {span_words(charged_s, lasted_s, whole=whole)}{wasted}"
 
 
 IN_SAMPLE = "in this sample"

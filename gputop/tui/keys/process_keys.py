@@ -47,7 +47,7 @@ class ProcessKeys(MainScreen):
             if chosen is not None:
                 self.change(sort=chosen[0], inverted=chosen[1])
 
-        self.push_screen(Menu("sort by", choices, at, "Shift and a letter: reversed"), sort_by)
+        self.push_screen(Menu("sort by", choices, at, "Shift: reversed"), sort_by)
 
     # -- filter and search ------------------------------------------------------------------------------------------
 
