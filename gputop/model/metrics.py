@@ -17,7 +17,20 @@ from msgspec.structs import replace
 from gputop.model.sm import SM_SOURCES
 
 Unit = Literal[
-    "pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "flags", "bool", "text", "id"
+    "pct",
+    "bytes",
+    "bytes/s",
+    "1/s",
+    "W",
+    "J",
+    "C",
+    "MHz",
+    "s",
+    "count",
+    "flags",
+    "bool",
+    "text",
+    "id",
 ]
 Kind = Literal["gauge", "counter", "ratio", "fact"]
 
@@ -77,8 +90,8 @@ class Metric(Struct, frozen=True):
 
 
 _UNITS: Mapping[str, Unit] = {
-    "_bytes_per_s": "bytes/s", "_pct": "pct", "_bytes": "bytes", "_mhz": "MHz", "_w": "W", "_j": "J", "_c": "C",
-    "_s": "s",
+    "_bytes_per_s": "bytes/s", "_per_s": "1/s", "_pct": "pct", "_bytes": "bytes", "_mhz": "MHz", "_w": "W", "_j": "J",
+    "_c": "C", "_s": "s",
 }  # fmt: skip
 """Unit by the end of a key; the first that fits."""
 

@@ -29,6 +29,7 @@ _UNITS: Mapping[Unit, tuple[str, str, float]] = {
     "pct": ("_pct", "_ratio", 100.0),
     "bytes": ("_bytes", "_bytes", 1.0),
     "bytes/s": ("_bytes_per_s", "_bytes_per_second", 1.0),
+    "1/s": ("_per_s", "_per_second", 1.0),
     "W": ("_w", "_watts", 1.0),
     "J": ("_j", "_joules", 1.0),
     "C": ("_c", "_celsius", 1.0),

@@ -25,6 +25,7 @@ _WRITERS: Mapping[str, Callable[[float], str]] = {
     "pct": quantity.pct,
     "bytes": gib_words,
     "bytes/s": quantity.rate,
+    "1/s": in_words("/s"),
     "J": lambda value: f"{value / 3.6e6:.1f} kWh",
     "C": in_words("°C"),
     "bool": lambda value: "yes" if value else "no",

@@ -353,6 +353,49 @@ def test_an_export_without_the_option_has_none_of_dcgms_names(
     assert "DCGM_FI_DEV_GPU_UTIL_RATIO{" in out and "gputop_gpu_utilization_ratio{" in out
 
 
+HEALTH = {
+    "remapped_rows_corrected": ("gputop_gpu_remapped_rows_corrected_total", 5),
+    "remapped_rows_uncorrected": ("gputop_gpu_remapped_rows_uncorrected_total", 2),
+    "retired_pending": ("gputop_gpu_retired_pending", True),
+    "ecc_corrected_per_s": ("gputop_gpu_ecc_corrected_per_second", 17700.0),
+    "recovery_action": ("gputop_gpu_recovery_action", 4),
+    "nvlink_count": ("gputop_gpu_nvlinks", 18),
+    "nvlink_active": ("gputop_gpu_nvlink_active", 16),
+    "module_power_w": ("gputop_gpu_module_power_watts", 912.5),
+}
+ROOM = {
+    "load5": ("gputop_host_load5", 3.5),
+    "load15": ("gputop_host_load15", 2.5),
+    "swap_total_bytes": ("gputop_host_swap_total_bytes", 2.0**31),
+    "uptime_s": ("gputop_host_uptime_seconds", 86400.5),
+}
+
+
+def ill_page() -> str:
+    """A page of a GPU that has all health values, and of a host with its facts."""
+    gpu = gpu_of(util_pct=90.0, **{key: given for key, (_, given) in HEALTH.items()})
+    texts = replace(gpu, nvlink_down='3, "17"\n', xid_class="device", xid_action="reset")
+    host = HostSample(**{key: given for key, (_, given) in ROOM.items()})
+    made = feed()
+    made.take(snapshot_of(1.0, texts, host=host))
+    return made.page()
+
+
+def test_a_devices_health_and_a_hosts_facts_are_read_back_in_their_units() -> None:
+    page = read(ill_page())
+    for name, given in HEALTH.values():
+        assert value(page, name, gpu="0") == given, name
+    for name, given in ROOM.values():
+        assert value(page, name) == given, name
+
+
+def test_health_that_was_not_measured_has_no_series() -> None:
+    made = feed()
+    made.take(snapshot_of(1.0, gpu_of(util_pct=90.0)))
+    page = read(made.page())
+    assert not {name for name, _ in (*HEALTH.values(), *ROOM.values())} & page.keys()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 @pytest.mark.parametrize("scenario", [None, "mig", "shared_gpu"])
@@ -369,7 +412,7 @@ def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
         demo_feed(scenario, choice).page().replace("modelName=", "model_name=")
         for choice in (LEGACY, NEWER)
     ]
-    for page in (given.page(), many.page(), *dcgm):
+    for page in (given.page(), many.page(), ill_page(), *dcgm):
         done = subprocess.run(
             ["promtool", "check", "metrics"],
             input=page,
