@@ -75,6 +75,7 @@ def trace_document(
     blocks: list[Block] = []
     if len(names) > 1:
         blocks += _overview(report)
+        blocks += _collectives(report)
     for rank in report.ranks:
         if ranks is None or rank.rank in ranks:
             blocks += _rank(rank, most_rows, top, is_alone=len(names) == 1)
@@ -106,6 +107,22 @@ def _overview(report: TraceReport) -> Iterator[Block]:
     yield Table(head, rows, ">=>>>>>>~")
     if report.straggler is not None:
         yield Verdict("red", _straggler_words(report.straggler))
+
+
+LEAST_COMMUNICATION_PCT = 5.0
+"""Share of a step in communication from which its bandwidth is a question [judged]."""
+
+
+def _collectives(report: TraceReport) -> Iterator[Block]:
+    """A line that says what measures the links, where ranks communicate for long."""
+    shares = [gpu.measures.comm_pct for rank in report.ranks for gpu in rank.gpus]
+    if max(shares, default=0.0) >= LEAST_COMMUNICATION_PCT:
+        yield Items(
+            (
+                "a kernel's time here holds the wait for other ranks: bus bandwidth by operation and size is measured "
+                f"by nccl-tests (all_reduce_perf -b 8 -e 8G -f 2 -g {len(shares)})",
+            )
+        )
 
 
 def _rank_row(rank: RankReport, gpu: TraceGpuReport) -> tuple[Cell, ...]:

@@ -50,6 +50,18 @@ def test_the_rank_that_others_wait_for_is_named_whatever_its_clock(
     assert "Rank 1: rank1.json" in trace_said(capsys, folder, "--ranks", "1")[1]
 
 
+def test_ranks_that_communicate_for_long_name_what_measures_their_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "all_reduce_perf -b 8 -e 8G -f 2 -g 4"
+    (tmp_path / "long").mkdir()
+    (tmp_path / "short").mkdir()
+    long = trace_said(capsys, ranks(tmp_path / "long", dict.fromkeys(range(4), 1000)))[1]
+    assert command in " ".join(long.split())
+    short = trace_said(capsys, ranks(tmp_path / "short", dict.fromkeys(range(4), 9000)))[1]
+    assert "all_reduce_perf" not in short
+
+
 def test_equal_ranks_have_no_straggler_and_unequal_steps_are_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
