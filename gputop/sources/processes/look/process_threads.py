@@ -49,6 +49,23 @@ class Threads(Struct, frozen=True):
     other_run_pct: float | None = None
 
 
+class _Times(Struct, frozen=True):
+    """CPU time of a process's threads at one scan, in nanoseconds."""
+
+    t: float
+    pool_ns: int
+    other_ns: int
+    others: frozenset[str]
+    """The threads outside the pool, which were subtracted."""
+
+
+class PoolUse(Struct, frozen=True):
+    """CPU time of the pool, and of threads that neither feed nor compute gradients, percent; None if unknown."""
+
+    pool_pct: float | None = None
+    other_pct: float | None = None
+
+
 class HostThreads:
     """Tracks the threads of one GPU process.
 
@@ -61,7 +78,7 @@ class HostThreads:
         self._main = str(pid)
         self._names: dict[str, str] = {}
         self._settled: set[str] = set()
-        self._last: tuple[float, int, int, frozenset[str]] | None = None
+        self._last: _Times | None = None
         self.feeder_tids: list[str] = []
         """Threads that could prepare data at the last scan: the pool, and PyTorch's pin-memory thread."""
         self.backward_tids: list[str] = []
@@ -88,16 +105,16 @@ class HostThreads:
         self.backward_tids = [tid for tid, name in names.items() if is_backward_thread(name)]
         in_pool = set(pool)
         others = [tid for tid in present if tid not in in_pool]
-        pool_pct, other_pct = self._runs(now, process.cpu_ticks, main_run_ns, others)
+        use = self._use(now, process.cpu_ticks, main_run_ns, others)
         return Threads(
             nccl=any(is_nccl_thread(names[tid]) for tid in others),
             pin_memory=bool(pins),
             pool_threads=len(pool),
-            pool_run_pct=pool_pct,
+            pool_run_pct=use.pool_pct,
             loader=thread_loader(names.values()),
             framework=thread_framework(names.values()),
             ranks=any(map(is_rank_thread, names.values())),
-            other_run_pct=other_pct,
+            other_run_pct=use.other_pct,
         )
 
     def _name(self, present: list[str]) -> None:
@@ -119,29 +136,31 @@ class HostThreads:
                 self._settled.add(tid)
         self._settled &= self._names.keys()
 
-    def _runs(
+    def _use(
         self, now: float, cpu_ticks: int, main_run_ns: int | None, others: list[str]
-    ) -> tuple[float | None, float | None]:
-        """Return the CPU time of the pool, and of threads that neither feed nor compute gradients, percent."""
+    ) -> PoolUse:
+        """Return the CPU time of the threads since the last scan."""
         last, self._last = self._last, None
         if main_run_ns is None:
-            return None, None
-        used = {tid: times_of(f"{self._directory}/{tid}")[0] for tid in others}
-        pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(used.values())
-        other_ns = sum(
-            ns
-            for tid, ns in used.items()
-            if tid not in self.feeder_tids and tid not in self.backward_tids
+            return PoolUse()
+        used_ns = other_ns = 0
+        for tid in others:
+            run_ns, _ = times_of(f"{self._directory}/{tid}")
+            used_ns += run_ns
+            if tid not in self.feeder_tids and tid not in self.backward_tids:
+                other_ns += run_ns
+        pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - used_ns
+        self._last = _Times(now, pool_ns, other_ns, frozenset(others))
+        if last is None or now <= last.t:
+            return PoolUse()
+        if last.others != self._last.others:
+            # If a thread were no longer subtracted, the pool would be charged with its whole CPU time.
+            return PoolUse()
+        elapsed_s = now - last.t
+        return PoolUse(
+            pool_pct=max(0.0, (pool_ns - last.pool_ns) / elapsed_s / 1e7),
+            other_pct=max(0.0, (other_ns - last.other_ns) / elapsed_s / 1e7),
         )
-        self._last = now, pool_ns, other_ns, frozenset(others)
-        # If a thread were no longer subtracted, the pool would be charged with its whole CPU time.
-        if last is None or now <= last[0] or last[3] != self._last[3]:
-            return None, None
-        pool, other = (
-            max(0.0, (new - old) / (now - last[0]) / 1e7)
-            for new, old in zip((pool_ns, other_ns), last[1:3], strict=True)
-        )
-        return pool, other
 
 
 MOST_THREADS = 24

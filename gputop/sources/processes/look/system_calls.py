@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import struct
 
+from msgspec import Struct
+
 from gputop.sources.procfs import link_at, read_small
 
 MOST_POLLED = 64
@@ -28,36 +30,59 @@ _POLL, _SELECT, _EPOLL, _WAIT, _FUTEX, SAVING = map(frozenset[int], _NUMBERS)
 """poll, ppoll; select, pselect6; epoll_wait, epoll_pwait, epoll_pwait2; wait4; futex; and the calls that write a file
 or wait until it is written: write, pwrite64, writev, pwritev, pwritev2, fsync, fdatasync, close, ftruncate,
 fallocate."""
+_POLL_INPUT = 0x41
+"""POLLIN and POLLRDNORM."""
+MOST_SELECTED = 1024
+"""FD_SETSIZE: a select has no more descriptors."""
+MOST_DESCRIPTOR, MOST_PID = 1 << 20, 1 << 31
+"""A larger argument is an address, and neither a descriptor nor a pid."""
+LEAST_FIELDS_AFTER = 4
+"""Fields of a thread in a system call, after the number and two arguments."""
 _PRIVATE = 128
 """FUTEX_PRIVATE_FLAG: no other process can know the lock."""
 
 
-def call_of(folder: str) -> tuple[int, ...] | None:
-    """Return (number, six arguments) of a sleeping thread's system call.
+class SystemCall(Struct, frozen=True):
+    """The system call of a sleeping thread: its number and its first arguments."""
+
+    number: int
+    first: int
+    second: int
+
+
+class FileCall(Struct, frozen=True):
+    """A system call on a file: its number and the descriptor."""
+
+    number: int
+    descriptor: int
+
+
+def call_of(folder: str) -> SystemCall | None:
+    """Return a sleeping thread's system call.
 
     The source is ``folder``/syscall. None if it is not readable, or if the thread is in no system call.
     """
     try:
-        fields = read_small(f"{folder}/syscall").split()
-        return (
-            (int(fields[0]), *(int(field, 16) for field in fields[1:7]))
-            if len(fields) > 6
-            else None
-        )
+        number, first, second, *rest = read_small(f"{folder}/syscall").split()
+        if len(rest) < LEAST_FIELDS_AFTER:
+            return None
+        return SystemCall(int(number), int(first, 16), int(second, 16))
     except (OSError, ValueError):
         return None
 
 
-def waited_call(folder: str) -> tuple[int, int] | None:
-    """Return (number, descriptor) of a sleeping thread's system call.
+def waited_call(folder: str) -> FileCall | None:
+    """Return a sleeping thread's system call on a file.
 
     The first argument is taken as the descriptor: call it only if the wait channel implies such a call. None if the
     argument cannot be a descriptor.
     """
     call = call_of(folder)
-    return (
-        (call[0], call[1]) if call is not None and call[0] >= 0 and 0 <= call[1] < 1 << 20 else None
-    )
+    if call is None or call.number < 0:
+        return None
+    if not 0 <= call.first < MOST_DESCRIPTOR:
+        return None
+    return FileCall(call.number, call.first)
 
 
 def link_of(proc: str, pid: int, descriptor: int) -> str:
@@ -71,7 +96,7 @@ def link_of(proc: str, pid: int, descriptor: int) -> str:
 def waited_link(proc: str, pid: int, folder: str) -> str:
     """Return the link of the descriptor in a thread's system call."""
     call = waited_call(folder)
-    return "" if call is None else link_of(proc, pid, call[1])
+    return "" if call is None else link_of(proc, pid, call.descriptor)
 
 
 def inode_in(link: str, kind: str) -> int | None:
@@ -86,13 +111,17 @@ def inode_in(link: str, kind: str) -> int | None:
 def waited_child(folder: str) -> int | None:
     """Return the child that a thread waits for by number, or None."""
     call = call_of(folder)
-    return call[1] if call is not None and call[0] in _WAIT and 0 < call[1] < 1 << 31 else None
+    if call is None or call.number not in _WAIT:
+        return None
+    return call.first if 0 < call.first < MOST_PID else None
 
 
 def is_shared_lock(folder: str) -> bool:
     """Return whether the awaited lock is shared with other processes."""
     call = call_of(folder)
-    return call is not None and call[0] in _FUTEX and not call[2] & _PRIVATE
+    if call is None or call.number not in _FUTEX:
+        return False
+    return not call.second & _PRIVATE
 
 
 def polled(proc: str, pid: int, folder: str) -> list[int] | None:
@@ -103,27 +132,47 @@ def polled(proc: str, pid: int, folder: str) -> list[int] | None:
     call = call_of(folder)
     if call is None:
         return None
-    number, first, second, *_ = call
     try:
-        if number in _POLL:
-            data = _memory(proc, pid, first, 8 * min(second, MOST_POLLED))
-            return [
-                fd
-                for fd, events, _ in struct.iter_unpack("=ihh", data)
-                if fd >= 0 and events & 0x41
-            ]
-        if number in _SELECT:
-            bits = int.from_bytes(
-                _memory(proc, pid, second, (min(first, 1024) + 63) // 64 * 8), "little"
-            )
-            return [fd for fd in range(min(first, 1024)) if bits >> fd & 1]
-        if number in _EPOLL:
-            lines = read_small(f"{proc}/{pid}/fdinfo/{first}").splitlines()
-            return [int(line.split()[1]) for line in lines if line.startswith(b"tfd:")]
+        if call.number in _POLL:
+            return _in_poll(proc, pid, call)
+        if call.number in _SELECT:
+            return _in_select(proc, pid, call)
+        if call.number in _EPOLL:
+            return _in_epoll(proc, pid, call)
     except (OSError, ValueError, IndexError, OverflowError):
         return None
+    if call.number < 0 or call.first >= MOST_DESCRIPTOR:
+        return None
     # accept(2) waits for one descriptor.
-    return [first] if number >= 0 and first < 1 << 20 else None
+    return [call.first]
+
+
+def _in_poll(proc: str, pid: int, call: SystemCall) -> list[int]:
+    """Return the descriptors of a poll that wait for input."""
+    data = _memory(proc, pid, call.first, 8 * min(call.second, MOST_POLLED))
+    descriptors: list[int] = []
+    for descriptor, events, _ in struct.iter_unpack("=ihh", data):
+        if descriptor >= 0 and events & _POLL_INPUT:
+            descriptors.append(descriptor)
+    return descriptors
+
+
+def _in_select(proc: str, pid: int, call: SystemCall) -> list[int]:
+    """Return the descriptors of a select that wait for input."""
+    count = min(call.first, MOST_SELECTED)
+    data = _memory(proc, pid, call.second, (count + 63) // 64 * 8)
+    bits = int.from_bytes(data, "little")
+    return [descriptor for descriptor in range(count) if bits >> descriptor & 1]
+
+
+def _in_epoll(proc: str, pid: int, call: SystemCall) -> list[int]:
+    """Return the descriptors of an epoll."""
+    descriptors: list[int] = []
+    for line in read_small(f"{proc}/{pid}/fdinfo/{call.first}").splitlines():
+        if line.startswith(b"tfd:"):
+            _, descriptor, *_ = line.split()
+            descriptors.append(int(descriptor))
+    return descriptors
 
 
 def _memory(proc: str, pid: int, address: int, size: int) -> bytes:

@@ -19,7 +19,13 @@ from msgspec import Struct
 
 from gputop.model.feeders import Via
 from gputop.sources.patient_reader import PatientReader
-from gputop.sources.processes.look.system_calls import SAVING, inode_in, link_of, waited_call
+from gputop.sources.processes.look.system_calls import (
+    SAVING,
+    FileCall,
+    inode_in,
+    link_of,
+    waited_call,
+)
 from gputop.sources.processes.tree.open_files import Mounts
 from gputop.sources.processes.tree.process_facts import RunRank
 from gputop.sources.procfs import Stat, parse_stat, read_small, stat_of
@@ -97,11 +103,21 @@ def wait_class(channel: str) -> str | None:
 
     One of ``queue network pipe disk sleep lock gpu other``; None without a name ("0" or empty).
     """
-    name = channel.partition(".")[0]
+    name = _without_suffix(channel)
     if not name or name == "0":
         return None
-    by_beginning = (kind for kind, beginnings in _BEGINNINGS.items() if name.startswith(beginnings))
-    return _EXACT.get(name) or next(by_beginning, "other")
+    if name in _EXACT:
+        return _EXACT[name]
+    for kind, beginnings in _BEGINNINGS.items():
+        if name.startswith(beginnings):
+            return kind
+    return "other"
+
+
+def _without_suffix(channel: str) -> str:
+    """Return a function's name without what the compiler added to it."""
+    name, _, _ = channel.partition(".")
+    return name
 
 
 def needs_proof(channel: str) -> bool:
@@ -242,17 +258,15 @@ def _state_by_name(channel: str) -> WaitState | None:
     kind = wait_class(channel)
     if kind is None:
         return WaitState(UNREAD)
-    if channel.partition(".")[0] in _WRITES_A_PIPE:
+    if _without_suffix(channel) in _WRITES_A_PIPE:
         return WaitState(WRITE, channel)
     if channel.startswith(_STOPPED_IN):
         return WaitState(STOPPED, channel)
     if channel.startswith(_LOCAL_SOCKET):
         return WaitState(LOCAL, channel)
-    if (
-        needs_proof(channel)
-        or kind in ("disk", "network")
-        or (kind == "other" and may_be_disk(channel))
-    ):
+    if needs_proof(channel) or kind in ("disk", "network"):
+        return None
+    if kind == "other" and may_be_disk(channel):
         return None
     return WaitState(kind, channel)
 
@@ -310,23 +324,23 @@ class WaitClassifier:
             kind = BLOCKED
         return self._on_a_file(now, pid, channel, kind, waited_call(folder))
 
-    def _in_a_socket(self, pid: int, channel: str, call: tuple[int, int] | None) -> WaitState:
+    def _in_a_socket(self, pid: int, channel: str, call: FileCall | None) -> WaitState:
         if call is None:
             return WaitState("socket", channel)
-        inode = inode_in(link_of(self._proc, pid, call[1]), "socket")
+        inode = inode_in(link_of(self._proc, pid, call.descriptor), "socket")
         if inode is not None and inode not in self._protocols:
             if len(self._protocols) >= MOST_KNOWN:
                 self._protocols.clear()
             # The descriptor was a socket a moment ago: if it now leads to a file that blocks, only the patient reader's
             # thread hangs.
-            protocol = self._patient.read(f"{self._proc}/{pid}/fd/{call[1]}")
+            protocol = self._patient.read(f"{self._proc}/{pid}/fd/{call.descriptor}")
             if protocol:
                 self._protocols[inode] = protocol
         kind = "network" if is_internet(self._protocols.get(inode or 0, b"")) else "other"
         return WaitState(kind, channel, inode=inode)
 
     def _on_a_file(
-        self, now: float, pid: int, channel: str, kind: str, call: tuple[int, int] | None
+        self, now: float, pid: int, channel: str, kind: str, call: FileCall | None
     ) -> WaitState:
         """Return the state of a thread in file or socket I/O.
 
@@ -334,11 +348,12 @@ class WaitClassifier:
         """
         if call is None:
             return WaitState(kind, channel)
-        mount = self._mounts.mount_of(now, pid, call[1])
+        mount = self._mounts.mount_of(now, pid, call.descriptor)
+        saves = call.number in SAVING
         if mount is not None and mount.is_networked:
-            return WaitState("network", channel, mount.path, call[0] in SAVING)
+            return WaitState("network", channel, mount.path, saves)
         if kind == "network":
             return WaitState(
-                kind, channel, inode=inode_in(link_of(self._proc, pid, call[1]), "socket")
+                kind, channel, inode=inode_in(link_of(self._proc, pid, call.descriptor), "socket")
             )
-        return WaitState(kind, channel, None if mount is None else mount.path, call[0] in SAVING)
+        return WaitState(kind, channel, None if mount is None else mount.path, saves)

@@ -68,8 +68,9 @@ def _thread(
         and before.wait_ns is not None
         and elapsed_ns > 0.0
     ):
-        run = min(100.0, max(0.0, 100.0 * (times[0] - before.run_ns) / elapsed_ns))
-        wait = min(100.0, max(0.0, 100.0 * (times[1] - before.wait_ns) / elapsed_ns))
+        run_ns, wait_ns = times
+        run = min(100.0, max(0.0, 100.0 * (run_ns - before.run_ns) / elapsed_ns))
+        wait = min(100.0, max(0.0, 100.0 * (wait_ns - before.wait_ns) / elapsed_ns))
     return ThreadSample(tid, name, state, run, wait, waiting_on, *times, channel)
 
 

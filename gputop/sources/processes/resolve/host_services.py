@@ -34,6 +34,13 @@ OTHER_END = "at the other end of a connection, on this host"
 Address = tuple[bytes, int]
 
 
+class _Counted(Struct, frozen=True):
+    """Runnable time of all threads until a reading at ``t``, in nanoseconds."""
+
+    t: float
+    runnable_ns: int
+
+
 class _Service(Struct):
     """One address for which a job waits, and its listener."""
 
@@ -45,8 +52,7 @@ class _Service(Struct):
     searched: set[tuple[int, int]] = set()
     """Processes without the socket, by pid and start time."""
     searched_at: float = float("-inf")
-    counted: tuple[float, int] | None = None
-    """Time of the CPU reading, and runnable nanoseconds of all threads until then."""
+    counted: _Counted | None = None
     computes: bool = False
 
 
@@ -135,11 +141,11 @@ class HostServices:
             service.pid, service.counted, service.computes = None, None, False
             return False
         before = service.counted
-        if before is not None and 0.0 <= now - before[0] < LEAST_S:
+        if before is not None and 0.0 <= now - before.t < LEAST_S:
             return service.computes
-        service.counted = now, self._runnable_ns(service.pid)
-        if before is not None and now > before[0]:
-            cores = (service.counted[1] - before[1]) / 1e9 / (now - before[0])
+        counted = service.counted = _Counted(now, self._runnable_ns(service.pid))
+        if before is not None and now > before.t:
+            cores = (counted.runnable_ns - before.runnable_ns) / 1e9 / (now - before.t)
             service.computes = cores >= (RESTS if service.computes else COMPUTES)
         return service.computes
 

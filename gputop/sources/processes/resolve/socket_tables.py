@@ -87,8 +87,11 @@ def tcp_tables() -> SocketTables:
             request = struct.pack("=BBBB48xII", 0, 0, 0, _INFO_EXTENSION, _ASKED_STATES, 0)
             for message in _dump(netlink, _TCP_SOCKETS, request):
                 read = _tcp(message)
-                if read is not None and read[0]:
-                    sockets[read[0]] = read[1]
+                if read is None:
+                    continue
+                inode, found = read
+                if inode:
+                    sockets[inode] = found
                 if len(sockets) >= MOST_SOCKETS:
                     return SocketTables(
                         sockets, f"more than {MOST_SOCKETS} sockets: only these were read"
@@ -159,16 +162,20 @@ class PeerLookup:
     def peer_of(self, now: float, inode: int) -> int | None:
         """Return the peer inode of any socket with a local peer."""
         found = self.tcp(now, inode)
-        return unix_peer(inode) if found is None else found[1]
+        if found is None:
+            return unix_peer(inode)
+        _, peer = found
+        return peer
 
 
 def address_words(address: tuple[bytes, int]) -> str:
     """Format a socket address for people: ``10.0.0.7:443``."""
     import ipaddress
 
-    host = ipaddress.ip_address(address[0])
+    packed, port = address
+    host = ipaddress.ip_address(packed)
     host = getattr(host, "ipv4_mapped", None) or host
-    return f"[{host}]:{address[1]}" if host.version == 6 else f"{host}:{address[1]}"
+    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
 
 
 def _opened() -> socket:
@@ -213,11 +220,11 @@ def _tcp(message: memoryview) -> tuple[int, TcpSocket] | None:
     source, destination = struct.unpack_from(">HH", message, 4)
     width = 4 if message[0] == _AF_INET else 16
     ends = (bytes(message[8 : 8 + width]), source), (bytes(message[24 : 24 + width]), destination)
-    inode = struct.unpack_from("=I", message, 68)[0]
+    (inode,) = struct.unpack_from("=I", message, 68)
     info = _attribute(message, 72, _INFO)
     received = 0
     if info is not None and len(info) >= _RECEIVED_AT + 8:
-        received = struct.unpack_from("=Q", info, _RECEIVED_AT)[0]
+        (received,) = struct.unpack_from("=Q", info, _RECEIVED_AT)
     return inode, TcpSocket(state == _LISTEN, received, ends)
 
 

@@ -168,6 +168,13 @@ class Mount(Struct, frozen=True):
         return self.kind.startswith(NETWORKED)
 
 
+class _Namespace(Struct, frozen=True):
+    """The mounts of one mount namespace by their ids, as read at ``t``."""
+
+    t: float
+    mounts: dict[int, Mount]
+
+
 class Mounts:
     """Cache of mounts by mount namespace.
 
@@ -176,7 +183,7 @@ class Mounts:
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._mounts: dict[str, tuple[float, dict[int, Mount]]] = {}
+        self._namespaces: dict[str, _Namespace] = {}
 
     def mount_of(self, now: float, pid: int, descriptor: int) -> Mount | None:
         """Return the mount of an open file; None if unknown.
@@ -184,32 +191,42 @@ class Mounts:
         ``now`` is monotonic s.
         """
         try:
-            namespace = os.readlink(f"{self._proc}/{pid}/ns/mnt")
-            text = read_small(f"{self._proc}/{pid}/fdinfo/{descriptor}")
-            number = int(text[text.index(b"mnt_id:") + 7 :].split(None, 1)[0])
+            name = os.readlink(f"{self._proc}/{pid}/ns/mnt")
+            number = _mount_id(read_small(f"{self._proc}/{pid}/fdinfo/{descriptor}"))
         except (OSError, ValueError, IndexError):
             return None
-        cached = self._mounts.get(namespace)
-        if cached is None or not 0.0 <= now - cached[0] < MOUNTS_KEPT_S:
-            if len(self._mounts) >= MOST_NAMESPACES:
-                self._mounts.clear()
-            cached = self._mounts[namespace] = now, self._read(pid)
-        return cached[1].get(number)
+        namespace = self._namespaces.get(name)
+        if namespace is None or not 0.0 <= now - namespace.t < MOUNTS_KEPT_S:
+            if len(self._namespaces) >= MOST_NAMESPACES:
+                self._namespaces.clear()
+            namespace = self._namespaces[name] = _Namespace(now, self._read(pid))
+        return namespace.mounts.get(number)
 
     def _read(self, pid: int) -> dict[int, Mount]:
         try:
-            lines = (
-                read_file(f"{self._proc}/{pid}/mountinfo").decode("utf-8", "replace").splitlines()
-            )
+            text = read_file(f"{self._proc}/{pid}/mountinfo").decode("utf-8", "replace")
         except OSError:
             return {}
-        mounts = {}
-        for line in lines:
+        mounts: dict[int, Mount] = {}
+        for line in text.splitlines():
             # proc(5): id, parent, device, root, mount point, options, optional fields up to "-", type.
             before, _, after = line.partition(" - ")
-            fields, kind = before.split(" "), after.split(" ", 1)[0]
-            if len(fields) > 4 and fields[0].isdigit():
-                mounts[int(fields[0])] = Mount(
-                    clean_text(masked_text(fields[4].replace("\\040", " "))), kind
-                )
+            kind, _, _ = after.partition(" ")
+            number, *fields = before.split(" ")
+            if len(fields) < LEAST_MOUNT_FIELDS or not number.isdigit():
+                continue
+            _, _, _, point, *_ = fields
+            path = clean_text(masked_text(point.replace("\\040", " ")))
+            mounts[int(number)] = Mount(path, kind)
         return mounts
+
+
+LEAST_MOUNT_FIELDS = 4
+"""Fields between a mount's id and its options."""
+
+
+def _mount_id(fdinfo: bytes) -> int:
+    """Return the mount id in a descriptor's fdinfo. Raises ValueError or IndexError."""
+    begin = fdinfo.index(b"mnt_id:") + len(b"mnt_id:")
+    number, *_ = fdinfo[begin:].split(None, 1)
+    return int(number)

@@ -117,6 +117,9 @@ class WatchedProcess:
             if self._disk is not None:
                 self._disk.read_at = now
             return self._still
+        main_run_ns = None
+        if self._main_times is not None:
+            main_run_ns, _ = self._main_times
         disk = self._disk_rates(now, stat)
         missing: dict[str, str] = {}
         if self._main_times is None:
@@ -129,17 +132,22 @@ class WatchedProcess:
             float(stat.rss_pages * _PAGE_BYTES),
             disk.read_bytes_per_s,
             disk.write_bytes_per_s,
-            self._main_times[0] if self._main_times else None,
+            main_run_ns,
             missing or NOTHING_MISSING,
             *rates,
         )
-        is_quiet = disk.reason == DENIED_IO or (
-            disk.read_at >= self._ran_at
-            and not disk.read_bytes_per_s
-            and not disk.write_bytes_per_s
-        )
-        self._still = reading if slept and is_quiet and reading.cpu_pct is not None else None
+        self._still = None
+        if slept and self._is_quiet(disk) and reading.cpu_pct is not None:
+            self._still = reading
         return reading
+
+    def _is_quiet(self, disk: _Disk) -> bool:
+        """Return whether a process that sleeps has moved no bytes since it last ran."""
+        if disk.reason == DENIED_IO:
+            return True
+        if disk.read_bytes_per_s or disk.write_bytes_per_s:
+            return False
+        return disk.read_at >= self._ran_at
 
     def _rates(self, now: float, stat: Stat, missing: dict[str, str]) -> Sequence[float | None]:
         """Return CPU times since the previous reading, percent of one core; empty without a rate.
@@ -203,9 +211,10 @@ class WatchedProcess:
         if self._main_times is None:
             return None
         run, queued = self._main_times
-        for tid, before in self._continued.items():
-            times = self._thread_times(tid)
-            run, queued = run + max(0, times[0] - before[0]), queued + max(0, times[1] - before[1])
+        for tid, (run_before, queued_before) in self._continued.items():
+            run_now, queued_now = self._thread_times(tid)
+            run += max(0, run_now - run_before)
+            queued += max(0, queued_now - queued_before)
         return run, queued
 
     def _thread_times(self, tid: str) -> tuple[int, int]:
