@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, Via, WaitEnd
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.look import system_calls
 from gputop.sources.processes.look.wait_state import (
     Job,
     WaitClassifier,
@@ -34,7 +35,7 @@ from gputop.sources.processes.resolve.wait_target import (
     WaitResolver,
     children_of,
 )
-from gputop.sources.processes.tree import open_files, system_calls
+from gputop.sources.processes.tree import open_files
 from gputop.sources.processes.tree.process_facts import RunRank
 
 BEGIN = """

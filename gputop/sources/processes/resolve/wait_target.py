@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.feeders import HANDED_OVER, OTHER_RANKS, RANKS_SEEN, WHERE_RANKS_MEET
@@ -44,7 +45,12 @@ from gputop.sources.processes.look.wait_state import (
     waits_for_child,
 )
 from gputop.sources.processes.resolve.host_services import HostServices
-from gputop.sources.processes.resolve.socket_tables import PeerLookup, address_words, unix_peer
+from gputop.sources.processes.resolve.socket_tables import (
+    PeerLookup,
+    TcpSocket,
+    address_words,
+    unix_peer,
+)
 from gputop.sources.processes.resolve.tracked_process import TrackedProcesses
 from gputop.sources.processes.tree.loaders import is_pin_memory_thread
 from gputop.sources.processes.tree.open_files import DENIED_FDS, HELD_AGAIN_S, HeldInodes
@@ -118,34 +124,28 @@ class WaitResolver:
         threads: a GPU process's working threads, or any other process's threads while it waits for something inside
         itself.
         """
-        threads: list[WaitObservation] = []
-        if job.root is None and (most_threads or state.kind == "lock"):
-            threads = self._sample_threads(now, pid, job.threads, most_threads or LEAST_THREADS)
-        elif most_threads and state.kind in INSIDE:
-            threads = self._sample_threads(now, pid, None, most_threads)
-        others = threads
+        others = self._other_threads(now, pid, state, job, most_threads)
+        threads = others
         if state.kind == "lock" and job.backward:
             threads = threads + self._sample_threads(now, pid, job.backward, LEAST_THREADS)
         target = self._target(now, pid, f"{self._proc}/{pid}", state, job, MOST_STEPS, threads)
         if target is not None:
-            if (
-                job.is_rank
-                and not job.loaders
-                and not any(thread.state.kind in WORK for thread in threads)
-            ):
+            if job.is_rank and not job.loaders and not _do_any_work(threads):
                 target = _rank_target(target, job)
-            if state.kind == "queue" and target.is_only:
-                state = WaitState("network", state.channel)
-            elif (
-                state.kind == "network"
-                and job.root is None
-                and target.via == "socket"
-                and target.pids
-            ):
-                # A connection to a process of the same job is no network wait.
-                state = WaitState("other", state.channel)
+            state = _state_by_target(state, target, job)
             target = self._with_activity(now, pid, state, target, job, independent)
         return [WaitObservation(now, pid, pid, state, target), *others]
+
+    def _other_threads(
+        self, now: float, pid: int, state: WaitState, job: Job, most_threads: int
+    ) -> list[WaitObservation]:
+        """Return the threads that may cause the main thread's wait."""
+        is_main = job.root is None
+        if is_main and (most_threads or state.kind == "lock"):
+            return self._sample_threads(now, pid, job.threads, most_threads or LEAST_THREADS)
+        if most_threads and state.kind in INSIDE:
+            return self._sample_threads(now, pid, None, most_threads)
+        return []
 
     def _sample_threads(
         self, now: float, pid: int, tids: Sequence[str] | None, limit: int
@@ -175,15 +175,12 @@ class WaitResolver:
             return replace(target, activity=WaitState("network"), evidence="pipe")
         idle = WaitState("other")
         if job.root is not None and job.root in target.pids:
-            # A polling process may wait for other things as well.
-            return (
-                target
-                if state.kind == "queue"
-                else replace(target, activity=idle, evidence="task queue")
-            )
-        below = self._below(
-            now, pid, independent if job.root is None and target.via != "child" else ()
-        )
+            if state.kind == "queue":
+                # A polling process may wait for other things as well.
+                return target
+            return replace(target, activity=idle, evidence="task queue")
+        leaves_out = job.root is None and target.via != "child"
+        below = self._below(now, pid, independent if leaves_out else ())
         named = [other for other in target.pids[:MOST_READ] if other in below]
         # Short-lived children, unknown to the discovery, may wait for each other.
         job = Job(
@@ -192,43 +189,51 @@ class WaitResolver:
         )
         active = self._most_active(now, named, job, MOST_STEPS - 1)
         if active is not None:
-            return replace(target, activity=active[0], evidence="child", active_pid=active[1])
-        return (
-            replace(target, activity=idle, evidence="peer")
-            if target.via == "socket" and target.pids
-            else target
-        )
+            return replace(target, activity=active.state, evidence="child", active_pid=active.pid)
+        if target.via == "socket" and target.pids:
+            return replace(target, activity=idle, evidence="peer")
+        return target
 
-    def _most_active(
-        self, now: float, pids: Sequence[int], job: Job, steps: int
-    ) -> tuple[WaitState, int | None] | None:
-        """Return the state and pid of the most active process, or of its target."""
-        found = [self._activity(now, pid, job, steps) for pid in pids[:MOST_READ]]
-        return min(filter(None, found), key=lambda active: rank_of(active[0]), default=None)
+    def _most_active(self, now: float, pids: Sequence[int], job: Job, steps: int) -> _Active | None:
+        """Return the most active process, or its target."""
+        best: _Active | None = None
+        for pid in pids[:MOST_READ]:
+            active = self._activity(now, pid, job, steps)
+            if active is None:
+                continue
+            if best is None or rank_of(active.state) < rank_of(best.state):
+                best = active
+        return best
 
-    def _activity(
-        self, now: float, pid: int, job: Job, steps: int
-    ) -> tuple[WaitState, int | None] | None:
-        """Return the state and pid of a process or of its target; None once it has ended."""
+    def _activity(self, now: float, pid: int, job: Job, steps: int) -> _Active | None:
+        """Return what a process or its target does; None once it has ended."""
         folder = f"{self._proc}/{pid}"
         found = self._classifier.classify_thread(now, pid, folder)
         if found is None:
             return None
-        state = found[1]
+        _, state = found
         target = self._target(now, pid, folder, state, job, 0) if steps else None
         if target is not None and target.is_only:
-            return WaitState("network", state.channel), pid
+            return _Active(WaitState("network", state.channel), pid)
         if target is not None and target.via in ("pipe", "child"):
             others = [other for other in target.pids if other != job.root]
             active = self._most_active(now, others, job, steps - 1)
-            if active is not None or target.detail == OUTSIDE:
-                return active or (WaitState("network"), pid)
+            if active is not None:
+                return active
+            if target.detail == OUTSIDE:
+                return _Active(WaitState("network"), pid)
         if state.kind in INSIDE:
-            # A program's main thread often waits for its own threads, which do the work: a decoder, a compressor.
-            threads = self._sample_threads(now, pid, None, LEAST_THREADS)
-            busiest = min((thread.state for thread in threads), key=rank_of, default=state)
-            state = busiest if busiest.kind in WORK else state
-        return state, pid
+            state = self._state_inside(now, pid, state)
+        return _Active(state, pid)
+
+    def _state_inside(self, now: float, pid: int, state: WaitState) -> WaitState:
+        """Return the state of a process's own thread that works, else ``state``.
+
+        A program's main thread often waits for its own threads, which do the work: a decoder, a compressor.
+        """
+        threads = self._sample_threads(now, pid, None, LEAST_THREADS)
+        busiest = min([thread.state for thread in threads], key=rank_of, default=state)
+        return busiest if busiest.kind in WORK else state
 
     def _children(self, now: float, pid: int) -> list[int]:
         """Return a process's children, read once for a sample."""
@@ -271,9 +276,8 @@ class WaitResolver:
             children = [each for each in self._children(now, pid) if each not in job.loaders]
             return WaitTarget("child", tuple(children[:MOST_PIDS]) if child is None else (child,))
         if state.path is not None or kind in ("disk", BLOCKED):
-            return WaitTarget(
-                "file", detail=f"{'writes' if state.saves else 'reads'} {state.path or ''}".strip()
-            )
+            does = "writes" if state.saves else "reads"
+            return WaitTarget("file", detail=f"{does} {state.path or ''}".strip())
         if kind == "pipe":
             link = waited_link(self._proc, pid, folder)
             if link.startswith("/") or state.channel.startswith(_OPENS_A_FIFO):
@@ -282,11 +286,9 @@ class WaitResolver:
             return self._pipes(now, pid, None if pipe is None else (pipe,), job)
         if kind in ("network", "socket", LOCAL):
             is_local = kind == LOCAL
-            inode = (
-                inode_in(waited_link(self._proc, pid, folder), "socket")
-                if is_local
-                else state.inode
-            )
+            inode = state.inode
+            if is_local:
+                inode = inode_in(waited_link(self._proc, pid, folder), "socket")
             return self._socket(now, pid, inode, job, kind)
         if kind == "queue":
             return self._polled(now, pid, folder, job)
@@ -308,43 +310,49 @@ class WaitResolver:
         if inode is None:
             return unknown
         tcp = self._peers.tcp(now, inode) if kind != LOCAL else None
-        if tcp is None:
-            peer = unix_peer(inode)
-        else:
-            socket, peer = tcp
-            here, there = socket.ends
-            address = address_words(there)
-            if (
-                job.rank is not None
-                and job.rank.meets_at in (here[1], there[1])
-                and not socket.listens
-            ):
-                return WaitTarget(
-                    "network",
-                    detail=address + WHERE_RANKS_MEET + (job.absent and f": {job.absent}"),
-                )
-        holders = (
-            ()
-            if peer is None
-            else self._holding(now, job.pids, lambda files: peer in files.sockets, but=pid)
-        )
-        if holders:
-            if tcp is not None:
-                self.services.note_wait_again(now, there)
-            # Both ends were made before the fork: the first holder is the ancestor of the others.
-            return WaitTarget("socket", holders[:1], written=True)
         if tcp is not None:
-            if socket.listens or self._peers.listener(here[1]) is not None:
-                # The process accepts or accepted this connection: incoming data are requests.
-                return WaitTarget("socket", detail=f"{LISTENS} :{here[1]}")
-            if peer is not None:
-                self.services.note_wait(now, there, peer, pid if job.root is None else job.root)
-            return WaitTarget("network", detail=address)
+            socket, peer = tcp
+            return self._tcp_peer(now, pid, socket, peer, job)
+        peer = unix_peer(inode)
+        holders = self._holders_of_socket(now, pid, peer, job)
+        if holders:
+            return WaitTarget("socket", holders[:1], written=True)
         if kind == LOCAL and job.root is None and job.torch:
             # A worker hands over the descriptors of its shared memory by a new connection for each batch, which is too
             # short-lived to be found.
             return WaitTarget("socket", tuple(sorted(job.torch))[:MOST_PIDS], HANDED_OVER)
         return unknown if peer is None else WaitTarget("socket", detail=OUTSIDE)
+
+    def _tcp_peer(
+        self, now: float, pid: int, socket: TcpSocket, peer: int | None, job: Job
+    ) -> WaitTarget:
+        """Return the process at the other end of a TCP connection, or its address."""
+        _, there = socket.ends
+        address = address_words(there)
+        if not socket.listens and _is_meeting_point(socket, job):
+            missing = job.absent and f": {job.absent}"
+            return WaitTarget("network", detail=address + WHERE_RANKS_MEET + missing)
+        holders = self._holders_of_socket(now, pid, peer, job)
+        if holders:
+            self.services.note_wait_again(now, there)
+            return WaitTarget("socket", holders[:1], written=True)
+        if socket.listens or self._peers.listener(socket.own_port) is not None:
+            # The process accepts or accepted this connection: incoming data are requests.
+            return WaitTarget("socket", detail=f"{LISTENS} :{socket.own_port}")
+        if peer is not None:
+            self.services.note_wait(now, there, peer, pid if job.root is None else job.root)
+        return WaitTarget("network", detail=address)
+
+    def _holders_of_socket(
+        self, now: float, pid: int, peer: int | None, job: Job
+    ) -> tuple[int, ...]:
+        """Return the job's processes that hold a socket's other end.
+
+        Both ends were made before the fork: the first holder is the ancestor of the others.
+        """
+        if peer is None:
+            return ()
+        return self._holding(now, job.pids, lambda files: peer in files.sockets, but=pid)
 
     def _polled(self, now: float, pid: int, folder: str, job: Job) -> WaitTarget:
         """Return the wait target of a poll.
@@ -356,21 +364,22 @@ class WaitResolver:
             return self._pipes(now, pid, None, job)
         if not descriptors:
             return WaitTarget("timer")
+        pipes: list[int] = []
+        targets: list[WaitTarget] = []
         links = [link_of(self._proc, pid, descriptor) for descriptor in descriptors[:MOST_POLLED]]
-        if any(link.startswith("/dev/nvidia") for link in links):
-            return WaitTarget("gpu")
-        pipes = [inode for link in links if (inode := inode_in(link, "pipe")) is not None]
-        sockets = [inode for link in links if (inode := inode_in(link, "socket")) is not None]
+        for link in links:
+            if link.startswith("/dev/nvidia"):
+                return WaitTarget("gpu")
+            pipe = inode_in(link, "pipe")
+            if pipe is not None:
+                pipes.append(pipe)
         if pipes:
             return self._pipes(now, pid, pipes, job)
-        targets = [self._socket(now, pid, inode, job, "queue") for inode in sockets]
-        connections = [target for target in targets if target.via == "network"]
-        if len(descriptors) == len(connections) == 1:
-            return replace(connections[0], is_only=True)
-        # A process that listens is responsible for data from its other sockets.
-        first = [target for target in targets if target.detail.startswith(LISTENS)]
-        first += [target for target in targets if target.pids] + connections
-        return first[0] if first else _UNSEEN if targets else WaitTarget("unknown", detail="poll")
+        for link in links:
+            socket = inode_in(link, "socket")
+            if socket is not None:
+                targets.append(self._socket(now, pid, socket, job, "queue"))
+        return _of_sockets(targets, is_single=len(descriptors) == 1)
 
     def _pipes(self, now: float, pid: int, pipes: Iterable[int] | None, job: Job) -> WaitTarget:
         """Return the writers of pipes, or the loaders that hold one.
@@ -452,18 +461,7 @@ class WaitResolver:
                 return owner
             if owner is not None:
                 owners.append(owner)
-        written = [owner for owner in owners if owner.written]
-        owners = written or owners
-        if not owners or any(owner.via != owners[0].via for owner in owners):
-            return WaitTarget("lock", detail=ONE_OF_MANY)
-        pids = tuple(dict.fromkeys(pid for owner in owners for pid in owner.pids))
-        details = {owner.detail for owner in owners}
-        return WaitTarget(
-            owners[0].via,
-            pids[:MOST_PIDS],
-            details.pop() if len(details) == 1 else "",
-            bool(written),
-        )
+        return _common_owner([owner for owner in owners if owner.written] or owners)
 
     def _held_up_by(
         self, now: float, pid: int, thread: WaitObservation, job: Job, steps: int
@@ -485,6 +483,72 @@ class WaitResolver:
         ):
             return None
         return WaitTarget("thread", (pid,), target.detail) if target.via == "file" else target
+
+
+class _Active(Struct, frozen=True):
+    """What a process at the end of a path does; its pid is None if it is not on this machine."""
+
+    state: WaitState
+    pid: int | None
+
+
+def _do_any_work(threads: Iterable[WaitObservation]) -> bool:
+    return any(thread.state.kind in WORK for thread in threads)
+
+
+def _is_meeting_point(socket: TcpSocket, job: Job) -> bool:
+    """Return whether the ranks of a job meet at either end of a connection."""
+    if job.rank is None:
+        return False
+    return job.rank.meets_at in (socket.own_port, socket.peer_port)
+
+
+def _state_by_target(state: WaitState, target: WaitTarget, job: Job) -> WaitState:
+    """Return a main thread's state, corrected by whom it waits for."""
+    if state.kind == "queue" and target.is_only:
+        return WaitState("network", state.channel)
+    is_in_the_job = target.via == "socket" and bool(target.pids)
+    if state.kind == "network" and job.root is None and is_in_the_job:
+        # A connection to a process of the same job is no network wait.
+        return WaitState("other", state.channel)
+    return state
+
+
+def _of_sockets(targets: Sequence[WaitTarget], *, is_single: bool) -> WaitTarget:
+    """Return the target of a poll of sockets alone.
+
+    ``is_single``: the poll covers one descriptor. A process that listens is responsible for data from its other
+    sockets.
+    """
+    if not targets:
+        return WaitTarget("unknown", detail="poll")
+    connections = [target for target in targets if target.via == "network"]
+    if is_single and len(connections) == 1:
+        return replace(connections.pop(), is_only=True)
+    for target in targets:
+        if target.detail.startswith(LISTENS):
+            return target
+    for target in targets:
+        if target.pids:
+            return target
+    return next(iter(connections), _UNSEEN)
+
+
+def _common_owner(owners: Sequence[WaitTarget]) -> WaitTarget:
+    """Return the probable owner of a lock: all that may hold it must wait for the same kind of target."""
+    vias = {owner.via for owner in owners}
+    if len(vias) != 1:
+        return WaitTarget("lock", detail=ONE_OF_MANY)
+    pids: dict[int, None] = {}
+    for owner in owners:
+        pids.update(dict.fromkeys(owner.pids))
+    details = {owner.detail for owner in owners}
+    return WaitTarget(
+        via=vias.pop(),
+        pids=tuple(pids)[:MOST_PIDS],
+        detail=details.pop() if len(details) == 1 else "",
+        written=any(owner.written for owner in owners),
+    )
 
 
 def _by_name(loaders: Collection[int]) -> WaitTarget:
