@@ -51,12 +51,17 @@ UNREADABLE = (
     ValueError,
     IndexError,
     KeyError,
+    TypeError,
+    AttributeError,
     NotImplementedError,
     RuntimeError,
     RuntimeWarning,
 )
-"""What psutil raises where /proc lacks a file or a line: its own parsers, RuntimeError without a disk's source, and
-its warning of a line that is lacking, in a program that makes errors of warnings."""
+"""What psutil raises where /proc lacks a file, a line or a field of one.
+
+Its parsers and records do (TypeError, AttributeError: a line of /proc/stat with too few numbers); RuntimeError is for a
+disk without a source, and RuntimeWarning its warning of a line that is lacking, where warnings are errors.
+"""
 
 
 class _CpuTimes(NamedTuple):
