@@ -1,6 +1,7 @@
 """The columns of the process table, and its filter.
 
-There is one for every process key of the catalogue. Heads, units and definitions come from the catalogue.
+There is one for every process key of the catalogue, and one for each total over a process and all below it. Heads,
+units and definitions come from the catalogue.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.quantity import rate, size
 from gputop.model.snapshot import ProcessSample, value
 from gputop.paint.cells import fit
+from gputop.paint.tree_totals import TREE_TOTALS, tree_total
 
 Children = Sequence[ProcessSample]
 Value = float | str | None
@@ -68,7 +70,7 @@ FORMS: Mapping[str, tuple[str, int, int]] = {
     "run_pct": ("", 5, 4), "wait_pct": ("v", 5, 4), "type": ("", 4, 2), "ppid": ("", 7, 3), "nccl": ("", 4, 1),
     "pin_memory": ("", 4, 1), "starttime": ("", 11, 1), "server": ("", 14, 1), "job_key": ("", 12, 1),
     "rank": ("", 5, 1), "run": ("", 12, 1),
-    "framework": ("", 10, 1),
+    "framework": ("", 10, 1), "tree_cpu_pct": ("e", 8, 1), "tree_rss_bytes": ("", 8, 2),
 }  # fmt: skip
 """Sort letter (every letter once), width, and rank in giving way: the column with the lowest rank goes first."""
 NUMBERED = ("gpu", "pid", "ppid", "starttime")
@@ -118,6 +120,8 @@ def loader_words(process: ProcessSample, children: Children, *, states: bool = F
 
 def _reader(key: str) -> Callable[[ProcessSample, Children], Value]:
     """How to read a column's value."""
+    if key in TREE_TOTALS:
+        return lambda p, c: tree_total(p, c, key)
     if key == "job":
         return lambda p, c: p.static.job or p.static.container
     if key == "loader":
@@ -164,7 +168,7 @@ def _shower(
 
 
 def _columns() -> dict[str, ProcessColumn]:
-    catalogue = {**PROCESS_METRICS, **PROCESS_STATIC}
+    catalogue = {**PROCESS_METRICS, **PROCESS_STATIC, **TREE_TOTALS}
     columns: dict[str, ProcessColumn] = {}
     for key in (*DEFAULT, *(key for key in catalogue if key not in DEFAULT)):
         metric = catalogue[key]

@@ -10,6 +10,7 @@ from gputop.model.expression import Expression, Term, Vocabulary, parse_expressi
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.snapshot import ProcessSample
 from gputop.paint.process_columns import COLUMNS, NUMBERED
+from gputop.paint.tree_totals import TREE_TOTALS
 
 ALIASES = {
     "mem": "gpu_mem_bytes", "host": "rss_bytes", "cpu": "cpu_pct", "time": "gpu_time_pct", "cmd": "command",
@@ -103,7 +104,10 @@ def process_vocabulary() -> Vocabulary:
 
 
 def _unit(field: str) -> Unit:
-    return (PROCESS_METRICS.get(field) or PROCESS_STATIC[field]).unit
+    for metrics in (PROCESS_METRICS, PROCESS_STATIC, TREE_TOTALS):
+        if field in metrics:
+            return metrics[field].unit
+    raise KeyError(field)
 
 
 def may_become_field(text: str) -> bool:

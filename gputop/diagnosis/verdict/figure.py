@@ -10,6 +10,11 @@ from gputop.model.quantity import clamp_pct
 
 UNDECIDED: frozenset[VerdictId] = frozenset(("collecting", "startup"))
 """What is shown before anything is known: the first verdict need not wait for it."""
+NAMED_CAUSES: frozenset[VerdictId] = frozenset(
+    rule.id for rule in STARVED if rule.id not in ("low_demand", "take_turns")
+)
+"""Causes of starvation: "cause not seen" gives way to one of them as if nothing had been said. Demand and turns are
+told from minutes, and may wait."""
 IDLE_STATES: tuple[State, ...] = ("starved", "idle", "idle_allocated")
 STARVED_IDS: frozenset[VerdictId] = frozenset(rule.id for rule in STARVED)
 """Verdicts of the starved family, whatever state their time goes to."""

@@ -35,6 +35,7 @@ from gputop.diagnosis.types import (
 )
 from gputop.diagnosis.verdict.figure import (
     IDLE_STATES,
+    NAMED_CAUSES,
     STARVED_IDS,
     UNDECIDED,
     Figure,
@@ -325,9 +326,9 @@ class GpuState:
             s.is_early and SOON_SAMPLES * interval_s <= SOON_S
         )
         first_s = SOON_S if is_soon else FIRST_S
-        changed = self._verdict.vote(
-            t, key, interval_s, first_s=first_s if shown[0] in UNDECIDED else None
-        )
+        says_no_cause = shown[0] == "starved_unattributed" and shown[1] == ""
+        gives_way = shown[0] in UNDECIDED or (says_no_cause and rule.id in NAMED_CAUSES)
+        changed = self._verdict.vote(t, key, interval_s, first_s=first_s if gives_way else None)
         shown = self._verdict.shown
         if changed:
             offer = offered if key == shown else self._offers[shown]

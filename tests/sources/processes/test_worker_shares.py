@@ -479,6 +479,29 @@ def test_a_parent_counts_only_if_a_pipe_or_a_socket_connects_it(fake: FakeProc) 
     assert not is_found(6, 5, session=7)
 
 
+def test_a_sibling_of_one_shell_or_launcher_feeds_by_a_pipe_or_a_socket(fake: FakeProc) -> None:
+    writer = HeldInodes(NONE, frozenset((5,)), NONE, frozenset((5,)))
+    reader = HeldInodes(frozenset((5,)), NONE, NONE, frozenset((5,)))
+    worker = HeldInodes(NONE, NONE, frozenset((50,)), NONE)
+    actor = HeldInodes(NONE, NONE, frozenset((60,)), NONE)
+
+    def found(feeder: HeldInodes, root: HeldInodes, session: int = 100) -> list[int]:
+        fake.process(400, "bash", "bash", session=100)
+        fake.process(ROOT, ppid=400, session=100)
+        fake.process(500, "prep", "python prep.py", ppid=400, session=session)
+        table = ProcessTable(str(fake.proc))
+        table.refresh(0.0)
+        trees = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
+        held = {ROOT: root, 500: feeder, 400: fds({9}, {9})}
+        return list(find_parents(table, trees, [ROOT], held.get, {50: 60, 60: 50}.get))
+
+    assert found(writer, reader) == [500]  # python prep.py | python train.py
+    assert found(actor, worker) == [500]
+    assert found(reader, writer) == []  # python train.py | tee log
+    assert found(fds({9}, {9}), worker) == []
+    assert found(actor, worker, session=7) == []
+
+
 def test_looks_are_counted_and_said_in_words() -> None:
     looks = main_looks((state, 1) for state in ("queue", "run", "queue", "in a state of tomorrow"))
     assert looks.words == "queue 2, run 1, other 1"

@@ -127,6 +127,10 @@ def connected(feeder: HeldInodes, root: HeldInodes, peers: Collection[int]) -> b
     return bool(is_piped) or not feeder.sockets.isdisjoint(peers)
 
 
+MOST_SIBLINGS = 64
+"""Limit of the processes beside one GPU process that are looked at: a shell may have started hundreds."""
+
+
 def find_parents(
     table: ProcessTable,
     trees: Mapping[int, ProcessPlace],
@@ -134,30 +138,39 @@ def find_parents(
     holds: HeldBy,
     other_end: OtherEnd,
 ) -> dict[int, ProcessPlace]:
-    """Return the parents, outside all trees, that are connected with one of ``roots``.
+    """Return parents and siblings, outside all trees, that are connected with one of ``roots``.
 
-    An inference server's front or a launcher hands out its work. Being a parent is not enough, or any shell would be
-    blamed: a pipe or a socket must connect both, within one session.
+    A parent of a pipeline is a shell, and one of actors a launcher: its other children do the work.
     """
     places: dict[int, ProcessPlace] = {}
     for root in roots:
-        place = trees[root]
-        parent = place.stat.ppid
-        stat = table.get(parent)
-        if (
-            stat is None
-            or parent in trees
-            or parent in places
-            or stat.session != place.stat.session
-        ):
-            continue
-        mine, its = holds(root), holds(parent)
-        if mine is None or its is None:
+        candidates = [pid for pid in _pids_beside(table, trees, root) if pid not in places]
+        mine = holds(root) if candidates else None
+        if mine is None:
             continue
         peers = {peer for inode in mine.sockets if (peer := other_end(inode)) is not None}
-        if connected(its, mine, peers):
-            why = why_words(BESIDE, "its parent, connected by a pipe or a socket")
-            places[parent] = ProcessPlace(
-                stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE
-            )
+        for pid in candidates:
+            its = holds(pid)
+            if its is not None and connected(its, mine, peers):
+                places[pid] = _place_beside(table, trees[root], root, pid)
     return places
+
+
+def _pids_beside(table: ProcessTable, trees: Mapping[int, ProcessPlace], root: int) -> list[int]:
+    """Return the parent of a GPU process and its other children, of one session and in no tree."""
+    parent, session = trees[root].stat.ppid, trees[root].stat.session
+    found = []
+    for pid in (parent, *table.children(parent)[:MOST_SIBLINGS]):
+        stat = table.get(pid)
+        if stat is not None and pid not in trees and stat.session == session:
+            found.append(pid)
+    return found
+
+
+def _place_beside(table: ProcessTable, place: ProcessPlace, root: int, pid: int) -> ProcessPlace:
+    """Return the place of a process that feeds a GPU process from beside it."""
+    stat = table.get(pid)
+    assert stat is not None
+    whose = "parent" if pid == place.stat.ppid else "sibling"
+    why = why_words(BESIDE, f"its {whose}, connected by a pipe or a socket")
+    return ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
