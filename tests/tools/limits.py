@@ -23,7 +23,7 @@ DENSE_TODAY: Mapping[str, tuple[int, ...]] = {
     "diagnosis": (47, 44, 96, 17, 15, 60),
     "features/alerts": (36, 44, 50, 28, 10, 60),
     "features/export": (30, 35, 45, 16, 10, 60),
-    "features/fleet": (51, 59, 45, 12, 29, 60),
+    "features/fleet": (47, 57, 45, 12, 28, 60),
     "features/loader_bench": (37, 35, 52, 10, 10, 60),
     "features/memory_snapshot": (30, 68, 45, 13, 10, 60),
     "features/prove": (31, 45, 48, 11, 18, 60),

@@ -97,6 +97,9 @@ def worst_first(group: GpuGroup) -> tuple[float, float, str]:
     return group_verdict.severity(group.verdict), -waste, group.name
 
 
+GroupedBy = Literal["host", "job", "user"]
+
+
 class WastedHours(Struct, frozen=True):
     """GPU-hours of the last hour wasted by a job, with their cause.
 
@@ -322,7 +325,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _groups(
     read: FleetReading,
-    by: Literal["host", "job", "user"],
+    by: GroupedBy,
     gpus: Sequence[Gpu],
     straggling: Sequence[Straggler],
     known: Mapping[str, GpuGroup] = {},
@@ -331,67 +334,120 @@ def _groups(
 
     GPUs without a job or user are the last group.
     """
+    members = _members(read, by, gpus)
+    # Of a large fleet only hosts in sight have GPUs of their own.
+    grouped = _GroupedGpus(by, gpus if by == "host" or not read.shares else ())
+    late_of = grouped.stragglers(straggling)
+    hours = _hours(read, by)
+    late_of_job = {late.job: late for late in straggling}
+    groups: list[GpuGroup] = []
+    for name, shares in members.items():
+        if name in known and name not in grouped.gpus_of:
+            groups.append(known[name])
+            continue
+        own = tuple(grouped.gpus_of.get(name, ()))
+        late = late_of.get(name, [])
+        group = _group(name, shares, own, len(late))
+        if by == "host":
+            group = _as_host(group, read)
+        of_hour = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
+        waste_gpu_h, idle_gpu_h = of_hour
+        judged = group_verdict.verdict_of(group.counts, own, group.down, late, late_of_job)
+        groups.append(
+            replace(
+                group,
+                verdict=group_verdict.with_faults(judged, group.faults),
+                waste_gpu_h=waste_gpu_h,
+                idle_gpu_h=idle_gpu_h,
+            )
+        )
+    return tuple(groups)
+
+
+def _members(
+    read: FleetReading, by: GroupedBy, gpus: Sequence[Gpu]
+) -> Mapping[str, Sequence[HostShare]]:
+    """Shares by host, job or user, with hosts that have none."""
     members: dict[str, list[HostShare]] = defaultdict(list)
     for share in _shares(read, gpus):
         members[getattr(share, by)].append(share)
     if by == "host":
         for host in (*read.down, *read.missing):
-            members[host]
+            members.setdefault(host, [])
     elif "" in members:
         members[""] = members.pop("")
-    gpus_of: dict[str, list[Gpu]] = defaultdict(list)
-    names_of: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for gpu in gpus if by == "host" or not read.shares else ():
-        name = getattr(gpu.read, by)
-        gpus_of[name].append(gpu)
-        names_of[gpu.read.host, gpu.read.gpu].add(name)
-        # A host that straggles as a whole has no number.
-        names_of[gpu.read.host, ""].add(name)
-    late_of: dict[str, list[Straggler]] = defaultdict(list)
-    for late in straggling:
-        for name in names_of.get((late.host, late.gpu), (getattr(late, by),)):
-            late_of[name].append(late)
-    hours, late_of_job = _hours(read, by), {late.job: late for late in straggling}
+    return members
 
-    def group(name: str, shares: Sequence[HostShare]) -> GpuGroup:
-        own, late, down = (
-            tuple(gpus_of[name]),
-            late_of[name],
-            read.down.get(name) if by == "host" else None,
-        )
-        faults = read.faults.get(name, ()) if by == "host" else ()
-        counts = Counter[FleetState]()
-        for share in shares:
-            counts.update(share.states)
-        if by == "host" and (missing := read.missing.get(name, 0)):
-            counts["lost" if down is None else down.kind] += missing
-        waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
-        powers = [share.power_w for share in shares if share.power_w is not None]
-        return GpuGroup(
-            name,
-            own,
-            tuple(dict.fromkeys(share.host for share in shares)) or (name,) * bool(read.shares),
-            tuple(dict.fromkeys(share.job for share in shares if share.job)),
-            tuple(dict.fromkeys(share.user for share in shares if share.user)),
-            counts,
-            group_verdict.with_faults(
-                group_verdict.verdict_of(counts, own, down, late, late_of_job), faults
-            ),
-            mean((share.util_pct, share.gpus) for share in shares),
-            mean((share.sm_active_pct, share.gpus) for share in shares),
-            mean((gap(share), share.gpus) for share in shares),
-            sum(powers) if powers else None,
-            waste,
-            idle,
-            len(late),
-            down,
-            read.own_names.get(name, "") if by == "host" else "",
-            faults,
-        )
 
-    return tuple(
-        known[name] if name in known and name not in gpus_of else group(name, shares)
-        for name, shares in members.items()
+class _GroupedGpus:
+    """GPUs by host, job or user, and the groups that each of them is in."""
+
+    def __init__(self, by: GroupedBy, gpus: Sequence[Gpu]) -> None:
+        self._by = by
+        self.gpus_of: dict[str, list[Gpu]] = defaultdict(list)
+        self._names_of: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for gpu in gpus:
+            name = getattr(gpu.read, by)
+            self.gpus_of[name].append(gpu)
+            self._names_of[gpu.read.host, gpu.read.gpu].add(name)
+            # A host that straggles as a whole has no number.
+            self._names_of[gpu.read.host, ""].add(name)
+
+    def stragglers(self, straggling: Sequence[Straggler]) -> Mapping[str, list[Straggler]]:
+        """Stragglers by group."""
+        found: dict[str, list[Straggler]] = defaultdict(list)
+        for late in straggling:
+            names = self._names_of.get((late.host, late.gpu), (getattr(late, self._by),))
+            for name in names:
+                found[name].append(late)
+        return found
+
+
+_NOT_JUDGED = FleetVerdict("idle", "grey", "")
+
+
+def _group(name: str, shares: Sequence[HostShare], gpus: tuple[Gpu, ...], late: int) -> GpuGroup:
+    """Sum the shares of a group; it has no verdict yet."""
+    counts = Counter[FleetState]()
+    for share in shares:
+        counts.update(share.states)
+    powers = [share.power_w for share in shares if share.power_w is not None]
+    return GpuGroup(
+        name,
+        gpus,
+        hosts=tuple(dict.fromkeys(share.host for share in shares)),
+        jobs=tuple(dict.fromkeys(share.job for share in shares if share.job)),
+        users=tuple(dict.fromkeys(share.user for share in shares if share.user)),
+        counts=counts,
+        verdict=_NOT_JUDGED,
+        util_pct=mean((share.util_pct, share.gpus) for share in shares),
+        sm_active_pct=mean((share.sm_active_pct, share.gpus) for share in shares),
+        gap_pct=mean((gap(share), share.gpus) for share in shares),
+        power_w=sum(powers) if powers else None,
+        waste_gpu_h=None,
+        idle_gpu_h=None,
+        stragglers=late,
+    )
+
+
+def _as_host(group: GpuGroup, read: FleetReading) -> GpuGroup:
+    """The group with what is known of a host alone."""
+    name = group.name
+    down = read.down.get(name)
+    counts = Counter(group.counts)
+    missing = read.missing.get(name, 0)
+    if missing:
+        counts["lost" if down is None else down.kind] += missing
+    hosts = group.hosts
+    if read.shares and not hosts:
+        hosts = (name,)
+    return replace(
+        group,
+        hosts=hosts,
+        counts=counts,
+        down=down,
+        own_name=read.own_names.get(name, ""),
+        faults=read.faults.get(name, ()),
     )
 
 

@@ -194,8 +194,10 @@ def reading_of(
 ) -> GpuReading:
     """Make a reading of a GPU's identity, facts and values."""
     own_state = STATES_BY_NAME.get(facts.state or "")
-    # An instance has the power of its board.
-    of_share = {"power_w": values["power_w"] * identity.share} if "power_w" in values else {}
+    if "power_w" in values:
+        # An instance has the power of its board.
+        values = {**values, "power_w": values["power_w"] * identity.share}
+    told_by_others = key.dialect != "gputop" or not facts.owner[0]
     return GpuReading(
         identity.host,
         identity.gpu,
@@ -208,7 +210,7 @@ def reading_of(
         own_state=own_state,
         own_level=LEVELS_BY_NAME.get(facts.level or ""),
         own_verdict=facts.verdict if own_state else None,
-        is_allocated=bool(identity.job) and (key.dialect != "gputop" or not facts.owner[0]),
+        is_allocated=bool(identity.job) and told_by_others,
         is_lost=facts.is_lost or (identity.gone and "util_pct" not in values),
         step_s=facts.step_s,
         step_wait_s=facts.step_wait_s,
@@ -216,5 +218,5 @@ def reading_of(
         cluster=identity.cluster,
         mig=identity.mig,
         process=facts.process,
-        **{**values, **of_share},
+        **values,
     )

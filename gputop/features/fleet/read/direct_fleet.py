@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from urllib.parse import urlsplit
 
@@ -107,44 +107,46 @@ class DirectFleet(FleetSource):
             )
         now, t = time.monotonic(), self._clock()
         self._follow_clock(t)
+        self._take_pages(now, t)
+        ages: list[float] = []
         down: dict[str, Down] = {}
-        ages = []
+        faults: dict[str, Sequence[str]] = {}
+        own_names: dict[str, str] = {}
         for name, host in self._hosts.items():
-            if (new := host.link.take_page()) is not None:
-                page, page_at = new
-                host.fault = host.take(page, t - (now - page_at))
-            age_s = None if host.link.page_at is None else now - host.link.page_at
-            ages += [] if age_s is None else [age_s]
-            if (absent := _absent(host, age_s, t)) is not None:
+            age_s = host.link.age_s(now)
+            if age_s is not None:
+                ages.append(age_s)
+            absent = _absent(host, age_s, t)
+            if absent is not None:
                 down[name] = absent
-        problems = [
-            f"{name}: {absent.reason}" for name, absent in down.items() if absent.kind != "pending"
-        ]
-        faults = {
-            name: host.faults
-            for name, host in self._hosts.items()
-            if host.faults and name not in down
-        }
+            elif host.faults:
+                faults[name] = host.faults
+            if host.own_name and _first_label(host.own_name) != _first_label(name):
+                own_names[name] = host.own_name
         found = self._counted(down)
-        own_names = {name: host.own_name for name, host in self._hosts.items() if host.own_name}
+        spoken = {gpu.names for gpu in found.gpus}
         return FleetReading(
             t,
             self.source,
             found.gpus,
             down,
-            tuple(name for name in DIALECTS if any(gpu.names == name for gpu in found.gpus)),
-            median(ages) if ages else None,
-            self.hour(t),
-            problems=(*problems, *found.problems),
-            opens=self._opens,
+            names=tuple(name for name in DIALECTS if name in spoken),
+            age_s=median(ages) if ages else None,
+            hour=self.hour(t),
+            problems=(*_reasons(down), *found.problems),
             faults=faults,
             repeated=found.repeated,
-            own_names={
-                name: own
-                for name, own in own_names.items()
-                if _first_label(own) != _first_label(name)
-            },
+            opens=self._opens,
+            own_names=own_names,
         )
+
+    def _take_pages(self, now: float, t: float) -> None:
+        """Read the new pages of all hosts; ``now`` is monotonic, ``t`` Unix time."""
+        for host in self._hosts.values():
+            new = host.link.take_page()
+            if new is not None:
+                page, page_at = new
+                host.fault = host.take(page, t - (now - page_at))
 
     def _follow_clock(self, t: float) -> None:
         """Move all times after this machine's clock was set back."""
@@ -214,6 +216,13 @@ def _absent(host: _Host, age_s: float | None, t: float) -> Down | None:
         return None
     # Pages come, and give no values any more.
     return Down(age_s if host.values_t is None else t - host.values_t, host.fault)
+
+
+def _reasons(down: Mapping[str, Down]) -> Iterator[str]:
+    """Yield why hosts that were asked have no values."""
+    for name, absent in down.items():
+        if absent.kind != "pending":
+            yield f"{name}: {absent.reason}"
 
 
 def _first_label(name: str) -> str:

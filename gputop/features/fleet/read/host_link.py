@@ -107,6 +107,10 @@ class HostLink:
         """Whether the host has answered, or will not soon."""
         return self.page_at is not None or self.reason is not None
 
+    def age_s(self, now: float) -> float | None:
+        """The age of the newest page at a monotonic time; None before the first."""
+        return None if self.page_at is None else now - self.page_at
+
     def put_page(self, page: str) -> None:
         """Keep a page that came."""
         self.page_at, self.reason, self._failures = time.monotonic(), None, 0

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gputop.features.fleet.fleet_reading import FiringAlert
-from gputop.features.fleet.judge.fleet_frame import FleetFrame, GpuGroup, worst_first
+from gputop.features.fleet.fleet_reading import FiringAlert, RemovedHost
+from gputop.features.fleet.judge.fleet_frame import (
+    FleetFrame,
+    GpuGroup,
+    WastedHours,
+    worst_first,
+)
 from gputop.features.fleet.judge.gpu_state import Gpu
 from gputop.features.fleet.judge.straggler import Straggler
 from gputop.model.clean_text import csv_cell
@@ -76,8 +82,9 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
 
 def fleet_data(frame: FleetFrame) -> dict[str, Any]:
     """The JSON object of a frame, the worst hosts first."""
-    read, is_read = frame.read, frame.read.hour.lost is not None
-    kinds = [down.kind for down in read.down.values()]
+    read = frame.read
+    kinds = Counter(down.kind for down in read.down.values())
+    is_read = read.hour.lost is not None
     data = {
         "schema": SCHEMA,
         "t": read.t,
@@ -85,25 +92,16 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
         "names": list(read.names),
         "age_s": read.age_s,
         "counts": dict(frame.counts),
-        **{f"hosts_{kind}": kinds.count(kind) for kind in ("down", "late", "pending")},
-        "hosts_gone": [
-            {"host": host, "gpus": gone.gpus, "age_s": gone.since_s}
-            for host, gone in read.gone.items()
-        ],
+        "hosts_down": kinds["down"],
+        "hosts_late": kinds["late"],
+        "hosts_pending": kinds["pending"],
+        "hosts_gone": [_gone_host(host, gone) for host, gone in read.gone.items()],
         "not_work_gpu_h": frame.not_work_gpu_h,
         "not_work_span_s": read.hour.span_s if is_read else None,
         "not_work_by": read.hour.source if is_read else None,
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
         "stragglers": [_row(entry) for entry in frame.stragglers],
-        "waste": [
-            {
-                "job": row.job or None,
-                "user": row.user or None,
-                "cause": row.cause,
-                "gpu_h": row.gpu_h,
-            }
-            for row in frame.waste
-        ],
+        "waste": [_wasted(row) for row in frame.waste],
         "alerts": [_row(entry) for entry in read.alerts],
         "problems": list(frame.problems),
     }
@@ -111,20 +109,36 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
     return rounded_data
 
 
-def _row(entry: Straggler | FiringAlert) -> dict[str, Any]:
-    """A struct of the shape that its JSON has; an empty text is null."""
+def _gone_host(host: str, gone: RemovedHost) -> dict[str, Any]:
+    return {"host": host, "gpus": gone.gpus, "age_s": gone.since_s}
+
+
+def _wasted(row: WastedHours) -> dict[str, Any]:
     return {
-        key: None if value == "" else value
-        for key, value in to_builtins(entry, enc_hook=str).items()
+        "job": row.job or None,
+        "user": row.user or None,
+        "cause": row.cause,
+        "gpu_h": row.gpu_h,
     }
 
 
+def _row(entry: Straggler | FiringAlert) -> dict[str, Any]:
+    """A struct of the shape that its JSON has; an empty text is null."""
+    data: dict[str, Any] = to_builtins(entry, enc_hook=str)
+    for key, value in data.items():
+        if value == "":
+            data[key] = None
+    return data
+
+
 def _host(group: GpuGroup) -> dict[str, Any]:
-    down = group.down
+    state, age_s = "up", None
+    if group.down is not None:
+        state, age_s = group.down.kind, group.down.since_s
     return {
         "host": group.name,
-        "state": "up" if down is None else down.kind,
-        "age_s": None if down is None else down.since_s,
+        "state": state,
+        "age_s": age_s,
         "verdict": group.verdict.state,
         "says": group.verdict.text,
         "remedy": group.remedy or None,
