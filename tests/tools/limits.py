@@ -39,7 +39,7 @@ DENSE_TODAY: Mapping[str, tuple[int, ...]] = {
     "sources": (32, 40, 55, 31, 10, 60),
     "sources/activity": (30, 32, 48, 11, 10, 60),
     "sources/nvml": (30, 32, 72, 12, 10, 60),
-    "sources/processes": (43, 42, 83, 31, 10, 60),
+    "sources/processes": (30, 32, 71, 10, 10, 60),
     "sources/simulation": (45, 32, 45, 10, 10, 60),
     "system": (30, 32, 45, 10, 13, 60),
     "tui": (30, 32, 48, 13, 12, 60),

@@ -238,7 +238,7 @@ class ProcessCollector:
         for pid in self._changed:
             self._table.read_again(pid)
         self._changed.clear()
-        self._facts.forget()
+        self._facts.clear_shared()
         self._commands.begin_round(uptime)
         command_of = self._commands.command_of
         places = find_trees(self._table, self._roots(gpu_processes), command_of)
@@ -321,7 +321,7 @@ class ProcessCollector:
 
     def _new_member(self, pid: int, place: ProcessPlace) -> JobProcess:
         command = self._commands.command_of(pid, place.stat)
-        facts = self._facts.read(pid, place.stat.comm, command)
+        facts = self._facts.facts_of(pid, place.stat.comm, command)
         watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors)
         member = JobProcess(self._proc, pid, place, command, facts, watched)
         self._limits.note_new_process()
@@ -337,7 +337,7 @@ class ProcessCollector:
         if command and command != member.command:
             member.command = command
             member.watched.read_again()
-            member.settle(place, self._facts.read(member.pid, place.stat.comm, command))
+            member.settle(place, self._facts.facts_of(member.pid, place.stat.comm, command))
         elif place != member.place:
             member.watched.read_again()
             member.settle(place, member.facts)
@@ -351,7 +351,7 @@ class ProcessCollector:
         """
         for pid, member in self._members.items():
             now = self._date(now)
-            reading = member.watched.read(now)
+            reading = member.watched.read_counters(now)
             member.note_counters(reading)
             if reading is None:
                 self._changed.add(pid)
@@ -376,7 +376,7 @@ class ProcessCollector:
                 self._lively_until = now + _LIVELY_S
         is_needed = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
         pids = (pid for pid, _ in self._table.items())
-        self._outsiders.read(now, pids, self._members.keys(), is_needed=is_needed)
+        self._outsiders.scan_if_due(now, pids, self._members.keys(), is_needed=is_needed)
 
     # What the snapshot carries of them.
 

@@ -33,7 +33,7 @@ def watched(fake: FakeProc, pid: int) -> WatchedProcess:
 
 
 def read(process: WatchedProcess, now: float) -> ProcessReading:
-    reading = process.read(now)
+    reading = process.read_counters(now)
     assert reading is not None
     return reading
 
@@ -158,7 +158,7 @@ def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asl
         read(process, float(second))
     assert process.main_slept
     fake.end(100)
-    assert process.read(3.0) is None
+    assert process.read_counters(3.0) is None
     fake.process(110)
     fake.write("proc/110/schedstat", "0 0 0\n")
     process = watched(fake, 110)

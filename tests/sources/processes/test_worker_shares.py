@@ -429,7 +429,7 @@ def test_whoever_takes_the_cores_outside_the_trees_is_named(fake: FakeProc) -> N
 
 def _taken(fake: FakeProc, outsiders: Outsiders, now: float, *pids: int) -> dict[str, int]:
     """Percent of one core by program, after a scan."""
-    outsiders.read(now, pids, (), is_needed=True)
+    outsiders.scan_if_due(now, pids, (), is_needed=True)
     return {o.name: round(o.cpu_pct) for o in outsiders.largest or ()}
 
 

@@ -45,7 +45,7 @@ class Outsiders:
         self.largest: tuple[Outsider, ...] | None = None
         self.sum_pct: float | None = None
 
-    def read(
+    def scan_if_due(
         self, now: float, pids: Iterable[int], inside: Collection[int], *, is_needed: bool
     ) -> None:
         """Scan if a process queues for a core and a scan is due.

@@ -152,7 +152,7 @@ class FactsReader:
         """End the thread that reads command lines."""
         self._patient.close()
 
-    def read(self, pid: int, comm: bytes, command: bytes) -> Facts:
+    def facts_of(self, pid: int, comm: bytes, command: bytes) -> Facts:
         """Return the facts of a process.
 
         Its name and command line have already been read.
@@ -183,7 +183,7 @@ class FactsReader:
     def _salted(self, user: str | None, text: bytes) -> str:
         return f"{hash(self._salt + (user or '').encode() + bytes(1) + text) & (1 << 48) - 1:012x}"
 
-    def forget(self) -> None:
+    def clear_shared(self) -> None:
         """Clear cached cgroups and command lines.
 
         Called at each discovery, so that the caches stay as small as the tree, and hold no raw command line of a

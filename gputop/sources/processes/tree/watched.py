@@ -77,7 +77,7 @@ class _Disk(Struct):
 class WatchedProcess:
     """Reads a process by identity (pid, start time).
 
-    Each ``read`` takes three small reads of files that stay open. One suffices for a single-threaded process that
+    ``read_counters`` takes three small reads of files that stay open. One suffices for a single-threaded process that
     sleeps and has not been on a core since: the kernel counts this in ``schedstat``. Its other values change only when
     it runs, except its memory and its parent, which are read again at times.
     """
@@ -98,7 +98,7 @@ class WatchedProcess:
         self._main_times: tuple[int, int] | None = None
         self._continued: dict[str, tuple[int, int]] = {}
 
-    def read(self, now: float) -> ProcessReading | None:
+    def read_counters(self, now: float) -> ProcessReading | None:
         """Return a reading of the process, or None if gone.
 
         A reused pid counts as gone. ``now`` is monotonic s.
