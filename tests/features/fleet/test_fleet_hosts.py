@@ -21,6 +21,7 @@ from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.judge.fleet_frame import fleet_frame
 from gputop.features.fleet.judge.gpu_state import Gpu, state_of
 from gputop.features.fleet.judge.group_verdict import severity, verdict_of
+from gputop.features.fleet.read import host_page
 from gputop.features.fleet.read.direct_fleet import DirectFleet
 from gputop.features.fleet.read.host_link import HostLink, SshOptions, ssh_words
 from gputop.features.fleet.read.host_page import MOST_GPUS
@@ -31,6 +32,7 @@ from gputop.features.fleet.show.fleet_data import fleet_data, fleet_json
 from gputop.features.fleet.show.fleet_screen import fleet_screen
 from gputop.features.fleet.show.fleet_view import FleetView
 from gputop.features.fleet.show.group_rows import cell_spans
+from gputop.model.exposition import PageLimitError
 from gputop.model.redaction import Redactor
 from gputop.paint.glyphs import COLOUR
 from tests.features.fleet.conftest import text_of
@@ -73,6 +75,16 @@ def test_a_label_may_hold_every_character_that_other_programs_take_for_a_new_lin
     user = lines[-1].replace("ann", "a\u2028nn")
     (gpu,) = _taken((1.0, [*lines[:-1], user])).gpus
     assert gpu.job == "slurm 7"
+
+
+def test_a_page_of_too_many_gpus_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host_page, "MOST_GPUS", 3)
+    monkeypatch.setattr(host_page, "parse_page", None)
+    many = [line for gpu in range(4) for line in own(gpu)[:1]]
+    with pytest.raises(PageLimitError, match="more than 4,096 GPUs"):
+        host_page.read_host_page(page(UP, *many), "a")
 
 
 def test_what_a_page_has_too_much_of_is_named_on_the_row_of_its_host_alone() -> None:
