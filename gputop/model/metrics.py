@@ -352,7 +352,7 @@ PROCESS_METRICS = _by_key(
     _ratio("gpu_time_pct", "GPU%",
         "share of time in which this process had a kernel running; time, not SM activity",
         "nvmlDeviceGetProcessUtilization.smUtil"),
-    _ratio("gpu_mem_time_pct", "MEM% time",
+    _ratio("gpu_mem_time_pct", "MEM-BW%",
         "share of time in which this process read or wrote device memory; time, not bandwidth",
         "nvmlDeviceGetProcessUtilization.memUtil"),
     _ratio("gpu_encoder_pct", "ENC%", "video encoder use of this process", "nvmlDeviceGetProcessUtilization.encUtil"),

@@ -119,8 +119,11 @@ class Painter:
             selected_gpu(frame, view),
         )
         if frame is not self._shown_for or key != self._shown_key:
-            self._shown = process_table.shown_rows(frame, view)
-            self._shown_for, self._shown_key = frame, key
+            shown = process_table.shown_rows(frame, view)
+            # Nothing changes its place below the eye of somebody who tags.
+            if view.tagged and key == self._shown_key:
+                shown = process_table.in_order_of(shown, self._shown)
+            self._shown, self._shown_for, self._shown_key = shown, frame, key
         return self._shown
 
     def _add_processes(

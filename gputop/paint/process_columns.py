@@ -69,7 +69,7 @@ FORMS: Mapping[str, tuple[str, int, int]] = {
     "threads": ("h", 7, 3), "role": ("o", 6, 4), "container": ("k", 19, 1), "why": ("y", 24, 1), "name": ("x", 14, 3),
     "run_pct": ("", 5, 4), "wait_pct": ("v", 5, 4), "type": ("", 4, 2), "ppid": ("", 7, 3), "nccl": ("", 4, 1),
     "pin_memory": ("", 4, 1), "starttime": ("", 11, 1), "server": ("", 14, 1), "job_key": ("", 12, 1),
-    "rank": ("", 5, 1), "run": ("", 12, 1),
+    "gpu_mem_time_pct": ("i", 10, 1), "rank": ("", 5, 1), "run": ("", 12, 1),
     "framework": ("", 10, 1), "tree_cpu_pct": ("e", 8, 1), "tree_rss_bytes": ("", 8, 2),
 }  # fmt: skip
 """Sort letter (every letter once), width, and rank in giving way: the column with the lowest rank goes first."""

@@ -180,6 +180,19 @@ def branch_of(processes: Sequence[ProcessSample], root: ProcessSample) -> list[P
     return branch
 
 
+def in_order_of(rows: list[ShownProcess], before: Sequence[ShownProcess]) -> list[ShownProcess]:
+    """Return rows in the order of earlier ones, each with its branches; new ones come last."""
+    places = {key_of(row.process): place for place, row in enumerate(before) if not row.branch}
+    blocks: list[list[ShownProcess]] = []
+    for row in rows:
+        if row.branch and blocks:
+            blocks[-1].append(row)
+        else:
+            blocks.append([row])
+    blocks.sort(key=lambda block: places.get(key_of(block[0].process), len(before)))
+    return [row for block in blocks for row in block]
+
+
 def _by_verdict(rows: list[ShownProcess], frame: Frame, view: View) -> list[ShownProcess]:
     """Return the processes by their GPU's verdict.
 

@@ -24,6 +24,8 @@ from gputop.tui.main_screen import MainScreen
 NO_ACCESS = "these processes cannot be reached from here: a recording or a browser shows them"
 NONE = "no process is selected"
 NONE_LEFT = "no process to send a signal to: those that were tagged have ended"
+ALWAYS_SORTS = ("gpu_mem_time_pct",)
+"""Columns that the menu of orders has even where they are not shown: the bandwidth of the GPU's memory."""
 READ_ONLY = "read-only: start gputop without --read-only to send signals"
 
 
@@ -36,7 +38,8 @@ class ProcessKeys(MainScreen):
         """Ask for a column, by its letter or from the list."""
         from gputop.tui.screens.menu import Menu
 
-        keys = sorted(self.view.columns, key=lambda key: not COLUMNS[key].letter)
+        offered = dict.fromkeys(self.view.columns + ALWAYS_SORTS)
+        keys = sorted(offered, key=lambda key: not COLUMNS[key].letter)
         choices = [
             ("", BY_VERDICT, BY_VERDICT),
             *((COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys),
