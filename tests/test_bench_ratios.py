@@ -13,6 +13,7 @@ from tests.bench import report
 from tests.bench.measure import Effort, Results, measure
 from tests.bench.programs import CHECKOUT, CannotInstall, gputop, nvitop
 from tests.bench.report import (
+    MOST_CALLS,
     MOST_TIMES,
     ONCE_WINDOW_MS,
     ONE_GPU_AT_REST,
@@ -76,6 +77,8 @@ def test_beside_nvitop_it_costs_what_is_written(tmp_path: Path) -> None:
             tables.append(report.as_table(load, results))
             print(tables[-1])
             assert [result.trouble for result in results.values()] == [None, None]
+            # A count, which no load of the machine changes.
+            assert report.ratios(results)["gputop"]["nvml_calls_per_s"] <= MOST_CALLS, tables[-1]
             for name, result in results.items():
                 medians = {key: figure.median for key, figure in result.figures().items()}
                 measured[name] |= (

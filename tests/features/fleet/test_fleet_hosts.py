@@ -464,6 +464,7 @@ def _until(holds: Callable[[], object], within_s: float, words: Callable[[], obj
 
 @pytest.mark.slow
 @needs_sshd
+@pytest.mark.alone
 def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_again(
     config: Path, tmp_path: Path
 ) -> None:
