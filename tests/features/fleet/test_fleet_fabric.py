@@ -67,7 +67,7 @@ def test_a_host_s_pages_name_its_ports() -> None:
 
 
 def test_a_port_that_is_down_stands_on_the_row_of_its_host() -> None:
-    pages = {"good": GPU, "bad": page_of(*ports(0)).replace("GPU-0", "GPU-1")}
+    pages = {"a": GPU, "faulty": page_of(*ports(0)).replace("GPU-0", "GPU-1")}
     links = [HostLink(name, lambda link: link.put_page(pages[link.host])) for name in pages]
     fleet = DirectFleet((), SshOptions("/f"), links=links, clock=lambda: 1000.0)
     fleet.settle()
@@ -75,18 +75,18 @@ def test_a_port_that_is_down_stands_on_the_row_of_its_host() -> None:
     hidden = fleet_frame(RedactedFleet(fleet, Redactor()).ask())
     fleet.close()
     texts = {host.name: (host.verdict.text, host.verdict.level) for host in frame.hosts}
-    assert texts["bad"] == ("port mlx5_0/1: link down · 1 not judged: "
+    assert texts["faulty"] == ("port mlx5_0/1: link down · 1 not judged: "
                             "SM activity is not exported", "yellow")  # fmt: skip
-    assert "mlx5" not in texts["good"][0]
-    assert rows_of(frame, FleetView())[0] == "bad", "a fault comes before hosts without one"
+    assert "mlx5" not in texts["a"][0]
+    assert rows_of(frame, FleetView())[0] == "faulty", "a fault comes before hosts without one"
     for width in (80, 120, 160):
         lines = text_of(fleet_screen(frame, FleetView(), width, 40).rows).split("\n")
-        row = next(line for line in lines if line.startswith(" bad "))
+        row = next(line for line in lines if line.startswith(" faulty "))
         assert "port mlx5_0/1" in row
     (told,) = [host for host in fleet_data(frame)["hosts"] if host["faults"]]
-    assert (told["host"], told["faults"]) == ("bad", ["port mlx5_0/1: link down"])
+    assert (told["host"], told["faults"]) == ("faulty", ["port mlx5_0/1: link down"])
     assert any("link down" in host.verdict.text for host in hidden.hosts)
-    assert not any("bad" in text for text in hidden.problems)
+    assert not any("faulty" in text for text in hidden.problems)
 
 
 def test_a_fault_takes_no_place_from_a_worse_state() -> None:
