@@ -1,7 +1,7 @@
 """Collector of GPU processes, their loader workers and helpers: the story of this package.
 
 A GPU waits. Why? Its process's main thread reads an empty pipe, a worker fills that pipe, and the worker waits for a
-server. Three steps of waiting, and what finds each::
+server. Two waits in a row, and what finds each::
 
     main thread                     worker                         server
     pid 100, GPU 0                  pid 110                        10.0.0.7:443
@@ -39,6 +39,9 @@ at the pipe of pid 110:
 ...     observed = Observations(counts, own, by_activity, fresh=looks, watched_s=60.0)
 ...     return time_shares(counters, observed, sockets=None)
 
+(``moves`` would say that it moves bytes to or from a disk, ``watched_s`` that the first seconds are over, after which
+missing evidence counts, and ``sockets`` what its connections received, where nothing else explains the waiting.)
+
 The counters are exact and the looks divide what is left. Of the worker's 0.8 s without a core, six of eight parts are
 network (0.6) and two are lock (0.2). Whom it waits for leads out of the job, so it is told:
 
@@ -65,8 +68,18 @@ The main thread waits for 0.95 s, all of it in the pipe, and the pipe leads to t
 So the snapshot says: GPU 0's main thread waits 95 % for pid 110, which waits 60 % for the network and is useful for
 80 % of its time. The diagnosis makes the sentence of it.
 
-A reading goes through these steps in order, ``ProcessCollector.read``. It never raises for errors of /proc: a process
-that cannot be seen is a sample with a reason.
+Between two readings the sampler's thread (``count/wait_sampler.py``) looks at random moments. A reading then goes
+through these steps, ``ProcessCollector.read``::
+
+    discover        tree/     which processes there are; every second or two, or when the driver's list, a name or a
+                              parent has changed
+    read counters   tree/     what the kernel counted of each since the last reading
+    set shares      count/    counters and looks become shares; which processes are looked at next
+    find outsiders  tree/     who else takes the cores, if a process queues for one
+    samples                   what the snapshot carries, in percent
+
+What is remembered of a process is in its ``TrackedProcess`` (``resolve/tracked_process.py``), by pid and start time.
+A reading never raises for errors of /proc: a process that cannot be seen is a sample with a reason.
 """
 
 from __future__ import annotations
