@@ -73,7 +73,7 @@ def test_a_pause_keeps_five_processes_where_the_live_screen_has_them(
 def test_a_past_that_is_not_judged_to_its_end_yet_says_how_far() -> None:
     assert PAUSED.replay is not None
     view = replace(PAUSED, replay=replace(PAUSED.replay, judged_pct=42.0))
-    assert any("judging: 42 %" in row for row in rows(node(8), view, (120, 40)))
+    assert any("judging 42 %" in row for row in rows(node(8), view, (120, 40)))
 
 
 def test_what_is_not_judged_yet_has_no_colour_in_the_strips() -> None:
