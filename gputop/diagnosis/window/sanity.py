@@ -176,7 +176,12 @@ def stuck(
 def standing(
     gpu: GpuSample, past: GpuHistory, _processes: Iterable[ProcessSample], t: float
 ) -> str | None:
-    """Values that are equal to the last digit for a minute."""
+    """Values that are equal to the last digit for a minute.
+
+    Power that cannot be is frozen by itself, as of some laptops: it tells nothing of the others.
+    """
+    if impossible_power(gpu, past, (), t) is not None:
+        return None
     return past.standstill.reason(t, gpu)
 
 
