@@ -230,3 +230,20 @@ def test_a_port_in_trouble_is_named() -> None:
     for t in range(2, 40):
         signals = window.observe(float(t), replace(host, fabric_drops=60), (down,))
     assert signals is not None and signals.losses == ""
+
+
+def test_a_warning_of_the_device_leaves_a_worse_verdict_its_level() -> None:
+    spins = steady(sm_active_pct=5.0, tensor_active_pct=0.0, dram_active_pct=1.0)
+    rows = {"remapped_rows_corrected": 9, "remapped_rows_uncorrected": 0}
+    said = after(45, lambda tick: replace(spins(tick), **rows))
+    assert said.busy_not_working is not None
+    assert summarize(said).title == "memory rows remapped"
+    assert summarize(said).role == "not_working"
+
+
+def test_drops_of_the_fabric_stand_beside_the_verdict_and_a_dead_link_before_it() -> None:
+    said = after(45, steady())
+    drops = Badge("fabric_errors", "yellow", "fabric errors", "60 drops in 30 s")
+    dead = replace(drops, level="red", title="fabric link")
+    assert summarize(replace(said, badges=(drops,))).title == "working"
+    assert summarize(replace(said, badges=(dead,))).title == "fabric link"

@@ -90,6 +90,8 @@ def test_values_equal_to_the_last_digit_for_a_minute_are_not_judged() -> None:
     [
         (95, still_from(40)),
         (120, still_from(1000)),
+        # Values that never moved: a recording by hand, or a board without sensors.
+        (120, still_from(0)),
         # A job that hangs draws less than before, and evenly.
         (120, still_from(40, power_w=90.0)),
         (120, still_from(40, util_pct=0.0)),

@@ -136,7 +136,10 @@ def _role_with(leading: Badge | None, role: Role) -> Role:
     """Role of the words that come first: the leading badge's, or the verdict's."""
     if leading is None:
         return role
-    return "waiting" if leading.id == "straggler" else ROLE_OF_LEVEL[leading.level]
+    if leading.id == "straggler":
+        return "waiting"
+    # A warning of the device takes nothing from a verdict that is worse.
+    return "not_working" if role == "not_working" else ROLE_OF_LEVEL[leading.level]
 
 
 def group_of(d: GpuDiagnosis) -> str:
@@ -246,6 +249,9 @@ def _red_badge(d: GpuDiagnosis) -> Badge | None:
 
 def _may_lead(badge: Badge) -> bool:
     """Whether a badge is more than a remark on the device."""
+    if badge.id == "fabric_errors":
+        # Drops slow a job down, and belong beside its verdict; a link that is down is broken.
+        return badge.level == "red"
     return badge.level != "info" or badge.id not in DEVICE_BADGES
 
 

@@ -17,6 +17,8 @@ from gputop.model.snapshot import GpuSample
 STANDS_S, LEAST_SAMPLES = 60.0, 20
 """How long, and over how many samples, all values must be equal [judged]. Power of an RTX 4090 at work has hundredths
 of a watt; of 3,189 equal seconds in a public log none was a measurement."""
+LEAST_MOVES = 10
+"""Samples that must have moved before: of a GPU whose values never did, nothing is known."""
 AS_BEFORE = 0.8
 """Share of the power drawn before that must still be drawn [judged]. Readings that freeze keep the values of work. A
 job that hangs draws less than before, and then evenly: that is another finding, and not a reading's fault."""
@@ -29,7 +31,7 @@ STANDING = "the readings stand still"
 MOVING_KEYS = (
     "util_pct", "mem_util_pct", "power_w", "energy_j", "temp_c", "sm_clock_mhz", "mem_clock_mhz", "fan_pct",
     "mem_used_bytes", "sm_active_pct", "tensor_active_pct", "dram_active_pct", "pcie_rx_bytes_per_s",
-    "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s",
+    "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "ecc_corrected",
 )  # fmt: skip
 """One of these moves while a GPU works."""
 NOT_BELIEVED = (
@@ -46,6 +48,7 @@ class Standstill(Struct):
     last_t: float = 0.0
     samples: int = 0
     values: tuple[Any, ...] = ()
+    moves: int = 0
     moving_w: float | None = None
     """Power, as a mean over the last samples that moved."""
 
@@ -56,6 +59,7 @@ class Standstill(Struct):
         is_after_gap = not 0.0 < t - self.last_t <= longest_gap_s
         self.last_t = t
         if has_moved or is_after_gap:
+            self.moves += has_moved
             self.since, self.samples, self.values = t, 1, values
             self._note_power(gpu.power_w)
         else:
@@ -80,6 +84,8 @@ class Standstill(Struct):
         # An idle GPU may draw the same power for hours, and without temperature too little is known to say it.
         can_tell = gpu.util_pct and gpu.power_w and gpu.temp_c is not None
         if not can_tell or self.since is None or not self._draws_as_before(gpu):
+            return None
+        if self.moves < LEAST_MOVES:
             return None
         if t - self.since < STANDS_S or self.samples < LEAST_SAMPLES:
             return None
