@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.host.idle_attribution import IdleAttribution
+from gputop.diagnosis.host.idle_attribution import IdleAttribution, IdleCause
 from gputop.diagnosis.host.idle_runs import Pause, Restarts, SteadyState
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window.conditions import Conditions
@@ -173,7 +173,7 @@ class HostSide(Struct, frozen=True):
     """Whether the idle time can already be attributed."""
     attribution: IdleAttribution = IdleAttribution()
     """Share of the GPU's idle time that each cause explains."""
-    named: frozenset[str] = frozenset()
+    named: frozenset[IdleCause] = frozenset()
     """Causes that explain most of the idle time."""
     why_no_waits: str | None = None
     """Why the loaders' waits are not known; None where they are."""

@@ -6,7 +6,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from gputop.diagnosis.host.idle_attribution import IdleTime
+from gputop.diagnosis.host.idle_attribution import IdleCause, IdleTime
 from gputop.diagnosis.host.idle_runs import (
     BurstDetector,
     IdleRuns,
@@ -125,7 +125,7 @@ class WindowState:
         """Since when it has been quiet, the tensor cores have hardly been used and the PCIe link has been degraded."""
         self.resumed = False
         """It began because of a gap, with the job that had run before."""
-        self.named: frozenset[str] = frozenset()
+        self.named: frozenset[IdleCause] = frozenset()
         """Causes of the idle time that were named last."""
         self.leading: Leading = "cpu"
 

@@ -29,6 +29,7 @@ from gputop.diagnosis.window.conditions import Conditions, update_conditions
 from gputop.diagnosis.window.host_activity import FeederRow
 from gputop.diagnosis.window.sample_facts import pcie_capacity
 from gputop.diagnosis.window.window import GpuMeans, Second, gpu_means
+from gputop.model.wait_shares import WaitShares
 from tests.support.examples import looks
 from tests.support.scenes import T0, gpu, workers
 
@@ -47,8 +48,9 @@ def test_a_state_that_would_be_told_as_nothing_leads_no_longer(
     cpu: float, network: float, leading: str
 ) -> None:
     """The state that led goes on leading unless another is clearly ahead, but not at 0 %."""
-    values = (cpu, 0.0, 0.0, network, 0.0, 0.0, 100.0 - cpu - network, 0.0, 0.0)
-    row = FeederRow(4001, workers(1, cpu)[0], values)
+    poll = 100.0 - cpu - network
+    shares = WaitShares(run=cpu / 100.0, network=network / 100.0, poll=poll / 100.0)
+    row = FeederRow(4001, workers(1, cpu)[0], shares)
     found = feeders([replace(second(t, 20.0, None), workers=(row,)) for t in range(9)], "network")
     assert found is not None and found.leading == leading
     assert found.active == 1, "the busiest does what it does"

@@ -15,26 +15,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby, pairwise
 from math import sqrt
-from typing import NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.host.workers import PROOFS
-from gputop.diagnosis.window.host_activity import (
-    DISK,
-    LOCK,
-    NETWORK,
-    POLL,
-    SLEEP,
-    STATES,
-    UNREAD,
-    FeederRow,
-)
+from gputop.diagnosis.host.workers import PROOFS, polls_as_network
+from gputop.diagnosis.window.host_activity import FeederRow
 from gputop.diagnosis.window.host_side import HostMeans
 from gputop.diagnosis.window.window import EPSILON_S, WINDOW_S
+from gputop.model.wait_shares import WaitShares, sum_of
 
 LEAST_S, LEAST_LOOKS = 1.0, 8
 MOMENTS_S, LEAST_MOMENTS = 5.0, 5
@@ -67,10 +60,35 @@ has so many standard errors of its intervals to spare: chance alone gives bounds
 GPU [simulated: util 65 to 75, asleep 80 %; with 2.5 errors in 0.5 % of the time]."""
 
 
-class IdleAttribution(NamedTuple):
+IdleCause = Literal[
+    "main_run",
+    "main_disk",
+    "main_network",
+    "main_write",
+    "main_sleep",
+    "main_fetch",
+    "main_alone",
+    "any_useful",
+    "any_cpu",
+    "any_disk",
+    "any_network",
+    "useful",
+    "cpu",
+    "disk",
+    "network",
+    "outside",
+    "lock",
+    "sleep",
+    "lock_or_sleep",
+]
+"""What may explain idle time: a lower bound of ``IdleAttribution``."""
+
+
+class IdleAttribution(Struct, frozen=True):
     """Bounds, 0 to 1, of how much idle time each cause explains.
 
-    Lower bounds; ``most_*`` are upper ones.
+    Lower bounds; ``most_*`` are upper ones. ``main_*`` are the main thread's, ``any_*`` those of any worker (of all
+    together, if they take turns at a lock), the others the busiest worker's.
     """
 
     main_run: float = 0.0
@@ -83,24 +101,16 @@ class IdleAttribution(NamedTuple):
     main_alone: float = 0.0
     """The main thread runs, sleeps, or waits for no other process."""
     any_useful: float = 0.0
-    """First of the fields of any worker.
-
-    They cover all workers if these take turns at a lock.
-    """
     any_cpu: float = 0.0
     any_disk: float = 0.0
     any_network: float = 0.0
     most_main_run: float = 1.0
-    """First of the upper bounds."""
     most_disk: float = 0.0
     most_network: float = 0.0
     most_write: float = 0.0
     most_fetch: float = 0.0
     useful: float = 0.0
-    """First of the busiest worker's fields: useful time.
-
-    The worker runs, is queued, or waits for a disk or the network.
-    """
+    """The busiest worker runs, is queued, or waits for a disk or the network."""
     cpu: float = 0.0
     disk: float = 0.0
     network: float = 0.0
@@ -111,10 +121,41 @@ class IdleAttribution(NamedTuple):
     lock_or_sleep: float = 0.0
 
 
-_SEEN_OF_MAIN = frozenset(
-    ("main_disk", "main_network", "main_write", "main_sleep", "main_fetch", "main_alone")
-)
-_NO_WORKER = (0.0,) * STATES
+class WorkerBounds(Struct, frozen=True):
+    """Seconds of an interval that a worker's states explain at least."""
+
+    useful: float
+    cpu: float
+    disk: float
+    network: float
+    outside: float
+    lock: float
+    sleep: float
+    lock_or_sleep: float
+
+
+class IntervalBounds(Struct, frozen=True):
+    """Seconds of an interval that each cause but the busiest worker's explains."""
+
+    main_run: float
+    main_disk: float
+    main_network: float
+    main_write: float
+    main_sleep: float
+    main_fetch: float
+    main_alone: float
+    any_useful: float
+    any_cpu: float
+    any_disk: float
+    any_network: float
+    most_main_run: float
+    most_disk: float
+    most_network: float
+    most_write: float
+    most_fetch: float
+
+
+NO_TIME = WaitShares()
 
 
 class IdleSample(Struct, frozen=True):
@@ -131,7 +172,7 @@ class IdleSample(Struct, frozen=True):
     workers: Sequence[FeederRow] = ()
 
 
-class Interval(Struct, frozen=True):
+class Interval(Struct, frozen=True, dict=True):
     """Sums over some samples (shares times seconds) and their bounds."""
 
     end: float
@@ -141,12 +182,10 @@ class Interval(Struct, frozen=True):
     run: float
     least_run: float
     most_run: float
-    waits: tuple[float, ...]
-    """Main thread: disk, network, write, sleep, poll."""
-    workers: Mapping[int, tuple[float, ...]]
+    waits: WaitShares
+    """Seconds of the main thread in each wait."""
+    workers: Mapping[int, WaitShares]
     """Seconds of each worker in each state."""
-    bounds: tuple[float, ...] = ()
-    """Seconds, without the busiest worker's."""
 
     def lower_bound(self, counted: float, waited: float) -> float:
         """Seconds of a state, at least, while the GPU idled.
@@ -165,68 +204,81 @@ class Interval(Struct, frozen=True):
             waited = max(0.0, waited - errors * rest * sqrt(part * (1.0 - part) / self.looks))
         return max(0.0, (counted + waited - 1.0) * self.seconds + self.idle)
 
-    def of_worker(self, key: int) -> tuple[float, ...]:
-        """Bounds of one worker, from ``useful`` on."""
-        w, bound = self.workers.get(key, _NO_WORKER), self.lower_bound
-        cpu, wait = w[0] + w[1], w[DISK] + w[NETWORK]
-        return (
-            bound(cpu, wait),
-            bound(cpu, 0.0),
-            bound(0.0, w[DISK]),
-            bound(0.0, w[NETWORK]),
-            bound(cpu, wait + w[POLL]),
-            bound(0.0, w[LOCK]),
-            bound(0.0, w[SLEEP]),
-            bound(0.0, w[LOCK] + w[SLEEP]),
+    def of_worker(self, key: int) -> WorkerBounds:
+        """Bounds of one worker."""
+        worker, bound = self.workers.get(key, NO_TIME), self.lower_bound
+        waits_outside = worker.disk + worker.network
+        return WorkerBounds(
+            useful=bound(worker.cpu, waits_outside),
+            cpu=bound(worker.cpu, 0.0),
+            disk=bound(0.0, worker.disk),
+            network=bound(0.0, worker.network),
+            outside=bound(worker.cpu, waits_outside + worker.poll),
+            lock=bound(0.0, worker.lock),
+            sleep=bound(0.0, worker.sleep),
+            lock_or_sleep=bound(0.0, worker.lock + worker.sleep),
         )
 
-    def bounded(self) -> Interval:
-        """The interval with its bounds."""
-        disk, network, write, sleep, poll = self.waits
-        bound = self.lower_bound
-        every = (
-            [w for key, w in self.workers.items() if key >= 0]
-            or list(self.workers.values())
-            or [_NO_WORKER]
+    @cached_property
+    def bounds(self) -> IntervalBounds:
+        """Bounds of the main thread and of any worker."""
+        waits, bound = self.waits, self.lower_bound
+        fetch = waits.network + waits.poll
+        alone = waits.disk + waits.network + waits.write + waits.sleep
+        workers = self._workers_that_count()
+        return IntervalBounds(
+            main_run=self.least_run,
+            main_disk=bound(0.0, waits.disk),
+            main_network=bound(0.0, waits.network),
+            main_write=bound(0.0, waits.write),
+            main_sleep=bound(0.0, waits.sleep),
+            main_fetch=bound(0.0, fetch),
+            main_alone=bound(self.run, alone),
+            any_useful=max([bound(w.cpu, w.disk + w.network) for w in workers]),
+            any_cpu=bound(max([w.cpu for w in workers]), 0.0),
+            any_disk=bound(0.0, max([w.disk for w in workers])),
+            any_network=bound(0.0, max([w.network for w in workers])),
+            most_main_run=self.most_run,
+            most_disk=min(waits.disk, self.idle),
+            most_network=min(waits.network, self.idle),
+            most_write=min(waits.write, self.idle),
+            most_fetch=min(fetch, self.idle),
         )
-        if _take_turns(every, self.seconds):
-            every = [tuple([min(self.seconds, sum(column)) for column in zip(*every, strict=True)])]
-        seen = [bound(0.0, wait) for wait in (disk, network, write, sleep, network + poll)]
-        bounds = (
-            self.least_run, *seen, bound(self.run, disk + network + write + sleep),
-            max([bound(w[0] + w[1], w[DISK] + w[NETWORK]) for w in every]),
-            bound(max([w[0] + w[1] for w in every]), 0.0), bound(0.0, max([w[DISK] for w in every])),
-            bound(0.0, max([w[NETWORK] for w in every])), self.most_run,
-            *[min(wait, self.idle) for wait in (disk, network, write, network + poll)],
-        )  # fmt: skip
-        return replace(self, bounds=bounds)
+
+    def _workers_that_count(self) -> list[WaitShares]:
+        """Processes, or threads without any; all together if they take turns."""
+        processes = [worker for key, worker in self.workers.items() if key >= 0]
+        workers = processes or list(self.workers.values()) or [NO_TIME]
+        if not _take_turns(workers, self.seconds):
+            return workers
+        together = sum_of(workers)
+        return [_at_most(together, self.seconds)]
 
     def proven(self, key: int) -> Interval:
         """The interval with a worker's polls counted as network waits."""
-        states = self.workers.get(key, _NO_WORKER)
-        if not states[POLL] + states[UNREAD]:
+        worker = self.workers.get(key, NO_TIME)
+        if not worker.poll + worker.unread:
             return self
-        return replace(self, workers={**self.workers, key: _as_network(states)}).bounded()
+        return replace(self, workers={**self.workers, key: polls_as_network(worker)})
 
 
-def _as_network(states: Sequence[float]) -> tuple[float, ...]:
-    values = list(states)
-    values[NETWORK] += values[POLL] + values[UNREAD]
-    values[POLL] = values[UNREAD] = 0.0
-    return tuple(values)
-
-
-def _take_turns(workers: Sequence[Sequence[float]], seconds: float) -> bool:
-    """True if workers share one lock and work one at a time."""
-    useful = [w[0] + w[1] + w[DISK] + w[NETWORK] for w in workers]
-    return (
-        len(workers) > 1
-        and 0.0 < sum(useful) <= TURNS_MOST * seconds
-        and all(
-            w[LOCK] >= TURNS_LOCK * (seconds - part)
-            for w, part in zip(workers, useful, strict=True)
-        )
+def _at_most(together: WaitShares, seconds: float) -> WaitShares:
+    """Sums of workers that take turns: no more than the time there is, in the states that bounds ask for."""
+    return replace(
+        together,
+        run=min(seconds, together.run),
+        queued=min(seconds, together.queued),
+        disk=min(seconds, together.disk),
+        network=min(seconds, together.network),
     )
+
+
+def _take_turns(workers: Sequence[WaitShares], seconds: float) -> bool:
+    """True if workers share one lock and work one at a time."""
+    useful = sum([worker.useful for worker in workers])
+    if len(workers) < 2 or not 0.0 < useful <= TURNS_MOST * seconds:
+        return False
+    return all(worker.lock >= TURNS_LOCK * (seconds - worker.useful) for worker in workers)
 
 
 def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = ()) -> Interval:
@@ -237,14 +289,6 @@ def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = (
     """
     samples = [sample for part in parts for sample in part]
     seconds = sum([s.dt for s in samples])
-    waits = [
-        [
-            s.dt * (x or 0.0)
-            for x in (m.main_disk, m.main_network, m.main_write, m.main_sleep, m.main_poll)
-        ]
-        for s in samples
-        for m in (s.main,)
-    ]
     idle = run = least_run = most_run = 0.0
     for part in parts:
         part_idle = sum([s.dt * (1.0 - s.util_pct / 100.0) for s in part])
@@ -252,27 +296,38 @@ def interval_of(parts: Sequence[Sequence[IdleSample]], proven: Iterable[int] = (
         idle, run = idle + part_idle, run + part_run
         least_run += max(0.0, part_run + part_idle - sum([s.dt for s in part]))
         most_run += min(part_run, part_idle)
-    rows: dict[int, list[tuple[float, ...]]] = {}
+    rows: dict[int, list[WaitShares]] = {}
     for sample in samples:
         for row in sample.workers:
-            rows.setdefault(row.key, []).append(row.values)
-    share = seconds / (100.0 * len(samples))
-    workers = {
-        key: tuple([share * sum(column) for column in zip(*values, strict=True)])
-        for key, values in rows.items()
-    }
-    workers.update({key: _as_network(workers[key]) for key in proven if key in workers})
+            rows.setdefault(row.key, []).append(row.shares)
+    span = seconds / len(samples)
+    workers = {key: sum_of(shares).scaled(span) for key, shares in rows.items()}
+    for key in proven:
+        if key in workers:
+            workers[key] = polls_as_network(workers[key])
     return Interval(
-        samples[-1].t,
-        seconds,
-        idle,
-        sum([s.looks for s in samples]),
-        run,
-        least_run,
-        most_run,
-        tuple(map(sum, zip(*waits, strict=True))),
-        workers,
-    ).bounded()
+        end=samples[-1].t,
+        seconds=seconds,
+        idle=idle,
+        looks=sum([s.looks for s in samples]),
+        run=run,
+        least_run=least_run,
+        most_run=most_run,
+        waits=sum_of([_main_waits(s) for s in samples]),
+        workers=workers,
+    )
+
+
+def _main_waits(sample: IdleSample) -> WaitShares:
+    """Seconds of the main thread's waits in one sample."""
+    main, dt = sample.main, sample.dt
+    return WaitShares(
+        disk=dt * (main.main_disk or 0.0),
+        network=dt * (main.main_network or 0.0),
+        write=dt * (main.main_write or 0.0),
+        sleep=dt * (main.main_sleep or 0.0),
+        poll=dt * (main.main_poll or 0.0),
+    )
 
 
 def has_moments(utils: Iterable[float]) -> bool:
@@ -306,13 +361,62 @@ def _error(seconds: Sequence[float], share: float, intervals: Sequence[Interval]
     return sqrt(squares) / sum([i.idle for i in intervals])
 
 
+class IdleAccount:
+    """Sums of bounds over the window's intervals, and the causes above half."""
+
+    def __init__(
+        self, intervals: Sequence[Interval], *, moments: bool, named: frozenset[IdleCause]
+    ) -> None:
+        self._intervals = intervals
+        self._moments = moments
+        self._named_before = named
+        self._idle_s = sum([interval.idle for interval in intervals])
+        is_short = sum([interval.seconds for interval in intervals]) < SHORT_S
+        self._mostly = OF_SHORT if is_short else MOSTLY
+        self._chance = SEEN_ERRORS * min(1.0, _variation(intervals) / VARIES)
+        self._has_enough = sum([interval.idle > 0.0 for interval in intervals]) >= LEAST_IDLE
+        self.named: set[IdleCause] = set()
+
+    def counted(self, cause: IdleCause, seconds: Sequence[float]) -> float:
+        """Lower bound of a cause whose ``seconds`` in each interval were counted, or are a worker's."""
+        return self._lower(cause, seconds, errors=0.0)
+
+    def looked_at(self, cause: IdleCause, seconds: Sequence[float]) -> float:
+        """Lower bound of a wait of the main thread, which was looked at."""
+        return self._lower(cause, seconds, errors=self._chance)
+
+    def upper(self, seconds: Sequence[float]) -> float:
+        """Upper bound of a cause."""
+        return _rounded_share(sum(seconds) / self._idle_s)
+
+    def _lower(self, cause: IdleCause, seconds: Sequence[float], *, errors: float) -> float:
+        share, to_spare = sum(seconds) / self._idle_s, 0.0
+        if self._moments:
+            # Chance alone has some intervals idle, and with them a bound: a cause holds in all of them.
+            if not self._has_enough:
+                share = 0.0
+            else:
+                share -= ERRORS * _error(seconds, share, self._intervals)
+        elif errors and share >= NO_LONGER:
+            to_spare = errors * _error(seconds, share, self._intervals)
+        share = _rounded_share(share)
+        least = NO_LONGER if cause in self._named_before else self._mostly
+        if share - to_spare >= least:
+            self.named.add(cause)
+        return share
+
+
+def _rounded_share(share: float) -> float:
+    return min(1.0, max(0.0, round(share, 9)))
+
+
 def idle_attribution(
     intervals: Sequence[Interval],
     busiest: int | None,
     *,
     moments: bool,
-    named: frozenset[str] = frozenset(),
-) -> tuple[IdleAttribution, frozenset[str]]:
+    named: frozenset[IdleCause] = frozenset(),
+) -> tuple[IdleAttribution, frozenset[IdleCause]]:
     """Return bounds over the window and the causes above half.
 
     ``busiest``: key of the worker that decides. ``named``: causes named before, which are left at a lower sum than they
@@ -321,21 +425,46 @@ def idle_attribution(
     idle = sum([interval.idle for interval in intervals])
     if len(intervals) < LEAST_INTERVALS or idle <= 0.0:
         return IdleAttribution(), frozenset()
-    rows = [i.bounds if busiest is None else i.bounds + i.of_worker(busiest) for i in intervals]
-    mostly = OF_SHORT if sum([interval.seconds for interval in intervals]) < SHORT_S else MOSTLY
-    chance = SEEN_ERRORS * min(1.0, _variation(intervals) / VARIES)
-    n, shares, now = sum([interval.idle > 0.0 for interval in intervals]), list[float](), set[str]()
-    for name, seconds in zip(IdleAttribution._fields, zip(*rows, strict=True), strict=False):
-        share, error = sum(seconds) / idle, 0.0
-        if moments and not name.startswith("most_"):
-            # Chance alone has some intervals idle, and with them a bound: a cause holds in all of them.
-            share -= ERRORS * _error(seconds, share, intervals) if n >= LEAST_IDLE else share
-        elif name in _SEEN_OF_MAIN and share >= NO_LONGER:
-            error = chance * _error(seconds, share, intervals)
-        shares.append(min(1.0, max(0.0, round(share, 9))))
-        if shares[-1] - error >= (NO_LONGER if name in named else mostly):
-            now.add(name)
-    return IdleAttribution(*shares), frozenset(now)
+    account = IdleAccount(intervals, moments=moments, named=named)
+    bounds = [interval.bounds for interval in intervals]
+    found = IdleAttribution(
+        main_run=account.counted("main_run", [b.main_run for b in bounds]),
+        main_disk=account.looked_at("main_disk", [b.main_disk for b in bounds]),
+        main_network=account.looked_at("main_network", [b.main_network for b in bounds]),
+        main_write=account.looked_at("main_write", [b.main_write for b in bounds]),
+        main_sleep=account.looked_at("main_sleep", [b.main_sleep for b in bounds]),
+        main_fetch=account.looked_at("main_fetch", [b.main_fetch for b in bounds]),
+        main_alone=account.looked_at("main_alone", [b.main_alone for b in bounds]),
+        any_useful=account.counted("any_useful", [b.any_useful for b in bounds]),
+        any_cpu=account.counted("any_cpu", [b.any_cpu for b in bounds]),
+        any_disk=account.counted("any_disk", [b.any_disk for b in bounds]),
+        any_network=account.counted("any_network", [b.any_network for b in bounds]),
+        most_main_run=account.upper([b.most_main_run for b in bounds]),
+        most_disk=account.upper([b.most_disk for b in bounds]),
+        most_network=account.upper([b.most_network for b in bounds]),
+        most_write=account.upper([b.most_write for b in bounds]),
+        most_fetch=account.upper([b.most_fetch for b in bounds]),
+    )
+    if busiest is not None:
+        found = _with_worker(found, account, [i.of_worker(busiest) for i in intervals])
+    return found, frozenset(account.named)
+
+
+def _with_worker(
+    found: IdleAttribution, account: IdleAccount, worker: Sequence[WorkerBounds]
+) -> IdleAttribution:
+    """Add the bounds of the busiest worker."""
+    return replace(
+        found,
+        useful=account.counted("useful", [b.useful for b in worker]),
+        cpu=account.counted("cpu", [b.cpu for b in worker]),
+        disk=account.counted("disk", [b.disk for b in worker]),
+        network=account.counted("network", [b.network for b in worker]),
+        outside=account.counted("outside", [b.outside for b in worker]),
+        lock=account.counted("lock", [b.lock for b in worker]),
+        sleep=account.counted("sleep", [b.sleep for b in worker]),
+        lock_or_sleep=account.counted("lock_or_sleep", [b.lock_or_sleep for b in worker]),
+    )
 
 
 class IdleTime:

@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gputop.diagnosis.window.host_activity import (
-    DISK,
     HALTED,
-    LOCK,
-    NETWORK,
     GpuHostActivity,
     address_of,
 )
@@ -390,13 +387,19 @@ def state_of_workers(tick: GpuHostActivity) -> tuple[str | None, str | None]:
     on_files = [
         row
         for row in rows
-        if row.values[DISK] + row.values[NETWORK] >= MOSTLY_PCT and not address_of(row.process)
+        if row.shares.disk + row.shares.network >= MOSTLY_PCT / 100.0
+        and not address_of(row.process)
     ]
     mount = next((row.process.mount for row in on_files if row.process.mount is not None), None)
     if mount is not None and 2 * len(on_files) > len(rows):
         return "disk", mount
-    for place, name in ((DISK, "disk"), (NETWORK, "network"), (LOCK, "lock")):
-        there = [row.process.mount for row in rows if row.values[place] >= MOSTLY_PCT]
+    least = MOSTLY_PCT / 100.0
+    by_state = (
+        ("disk", [row.process.mount for row in rows if row.shares.disk >= least]),
+        ("network", [row.process.mount for row in rows if row.shares.network >= least]),
+        ("lock", [row.process.mount for row in rows if row.shares.lock >= least]),
+    )
+    for name, there in by_state:
         if 2 * len(there) > len(rows):
             return name, next((mount for mount in there if mount is not None), None)
     return None, None

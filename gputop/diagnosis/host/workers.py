@@ -12,12 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.window.host_activity import (
-    DISK,
-    NETWORK,
-    POLL,
-    UNREAD,
     FeederRow,
     address_of,
     name_and_pid,
@@ -25,6 +22,7 @@ from gputop.diagnosis.window.host_activity import (
 )
 from gputop.diagnosis.window.window import Second
 from gputop.model.feeders import PIN_MEMORY_THREAD, Feeders, FeederShares, Via
+from gputop.model.wait_shares import WaitShares, mean_of
 
 Leading = Literal["cpu", "disk", "network"]
 LEAST_SEEN = 5
@@ -54,23 +52,28 @@ PROOFS = frozenset(("socket", "connections"))
 """What proves that polling waits for the network. A proof counts for the whole window."""
 NEARLY = 0.1
 """A process is preferred to a thread unless the thread's useful share is larger by more than this."""
+DIGITS = 9
+"""Digits of a share that are compared: sums of floats err behind them, and equal workers must stay equal."""
 LAST_SAMPLES = 3
 """The most workers of these samples is how many there are: at its end a job's workers go one after the other."""
 
 
 class WorkerShares(Struct, frozen=True, gc=False):
-    """One worker over the window: ``values`` are its states in percent, means over its samples.
+    """One worker over the window: the mean shares of its time over its samples.
 
     Polls that were proven to be waits for the network are counted as such, for the sentence and for every count alike.
     """
 
     key: int
     rows: list[FeederRow]
-    values: tuple[float, ...]
+    shares: WaitShares
     seen: int
     """Number of its samples, repeated ones once."""
-    useful: float
-    """Share of its time that goes into the next batch."""
+
+    @property
+    def useful(self) -> float:
+        """Share of its time that goes into the next batch."""
+        return round(self.shares.useful, DIGITS)
 
     @property
     def latest(self) -> FeederRow:
@@ -89,23 +92,23 @@ def worker_shares(seconds: Iterable[Second]) -> dict[int, WorkerShares]:
 
 def _shares_of(key: int, rows: list[FeederRow]) -> WorkerShares:
     """Shares of one worker, whose samples are ``rows``."""
-    values = _mean_states(rows)
-    useful = (values[0] + values[1] + values[DISK] + values[NETWORK]) / 100.0
-    return WorkerShares(key, rows, values, len(set(map(id, rows))), useful)
+    return WorkerShares(key, rows, _mean_shares(rows), len(set(map(id, rows))))
 
 
-def _mean_states(rows: Sequence[FeederRow]) -> tuple[float, ...]:
-    """Means of a worker's states over its samples, in percent.
+def _mean_shares(rows: Sequence[FeederRow]) -> WaitShares:
+    """Mean shares of a worker over its samples.
 
     The first looks at sockets take a while: a fact proven now also held before the proof, and holds after it.
     """
-    count = len(rows)
-    sums = map(sum, zip(*[row.values for row in rows], strict=True))
-    means = [total / count for total in sums]
-    if any(row.resolved_by in PROOFS for row in rows):
-        means[NETWORK] += means[POLL] + means[UNREAD]
-        means[POLL] = means[UNREAD] = 0.0
-    return tuple(means)
+    mean = mean_of([row.shares for row in rows])
+    is_proven = any(row.resolved_by in PROOFS for row in rows)
+    return polls_as_network(mean) if is_proven else mean
+
+
+def polls_as_network(shares: WaitShares) -> WaitShares:
+    """The shares where polling was proven to be a wait for the network."""
+    network = shares.network + shares.poll + shares.unread
+    return replace(shares, network=network, poll=0.0, unread=0.0)
 
 
 def _few_enough(seconds: Sequence[Second]) -> Sequence[Second]:
@@ -222,16 +225,10 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
     is_told = parts[before] >= LEAST_TOLD or parts[leading] < LEAST_TOLD
     if is_told and parts[leading] <= parts[before] + CLEARLY_AHEAD:
         leading = before
-    places = (
-        {"cpu": (0, 1), "disk": (DISK,), "network": (NETWORK,)}[leading]
-        if busiest.useful
-        else (POLL,)
-    )
     most = parts[leading] if busiest.useful else busiest.poll
     working = sum([w.useful >= HALF_AS_MUCH * best.useful for w in peers])
-    active = sum(
-        [sum([w.values[place] for place in places]) / 100.0 >= HALF_AS_MUCH * most for w in peers]
-    )
+    does_the_same = [_share_in(w.shares, leading if busiest.useful else "poll") for w in peers]
+    active = sum([share >= HALF_AS_MUCH * most for share in does_the_same])
     peer_keys = {w.key for w in peers}
     last = sorted({second.t for second in seconds})[-LAST_SAMPLES:]
     newest = [second for second in seconds if second.t >= last[0]]
@@ -257,7 +254,7 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         rx_bytes_per_s=p.net_rx_bytes_per_s,
         why_blind=p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s"),
         feeder_kind=what,
-        any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
+        any_unread=max([row.shares.unread for row in rows], default=0.0),
         mount=p.mount,
         address=next(
             (address for row in reversed(best.rows) if (address := address_of(row.process))), ""
@@ -267,6 +264,15 @@ def feeders(seconds: Sequence[Second], before: Leading) -> Feeders | None:
         name=program_of(p) if latest.feeder_kind in ("beside", "front") else "",
         beside=_named(peers) if what == "beside" else (),
     )
+
+
+def _share_in(shares: WaitShares, state: Leading | Literal["poll"]) -> float:
+    """The share in a state that leads, or in polling."""
+    if state == "cpu":
+        return shares.cpu
+    if state == "disk":
+        return shares.disk
+    return shares.network if state == "network" else shares.poll
 
 
 def _named(peers: Iterable[WorkerShares]) -> tuple[str, ...]:
@@ -312,7 +318,7 @@ def _busiest(workers: list[WorkerShares]) -> WorkerShares:
         key=lambda w: (
             round(w.useful, 2),
             w.latest.resolved_by != PEER,
-            round(w.values[POLL] / 100.0, 2),
+            round(round(w.shares.poll, DIGITS), 2),
             -abs(w.key),
         ),
     )
@@ -323,7 +329,19 @@ def _mean(peers: Sequence[WorkerShares]) -> FeederShares:
 
     Sums of floats may err by a rounding.
     """
-    columns = zip(*[worker.values for worker in peers], strict=True)
+    mean = mean_of([worker.shares for worker in peers])
     return FeederShares(
-        *[min(1.0, max(0.0, sum(column) / len(peers) / 100.0)) for column in columns]
+        run=_clamped(mean.run),
+        queued=_clamped(mean.queued),
+        disk=_clamped(mean.disk),
+        network=_clamped(mean.network),
+        lock=_clamped(mean.lock),
+        sleep=_clamped(mean.sleep),
+        poll=_clamped(mean.poll),
+        other=_clamped(mean.other),
+        unread=_clamped(mean.unread),
     )
+
+
+def _clamped(share: float) -> float:
+    return min(1.0, max(0.0, share))

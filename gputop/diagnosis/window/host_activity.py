@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from gputop.diagnosis.window.job_of_gpu import JobOfGpu
 from gputop.model.feeders import FeederKind, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.snapshot import FeedTime, ProcessSample, Snapshot
+from gputop.model.wait_shares import WaitShares
 
 NOT_COMPUTE = ("nvidia-cuda-mps",)
 INTERPRETERS = ("python", "pypy", "node", "java", "bash", "sh")
@@ -23,9 +24,6 @@ HALTED = {"T": "stopped", "t": "traced"}
 """States of a process that is held: by a signal, and by a debugger (proc(5))."""
 MOST = 1e18
 """Far beyond any value of the catalogue; what exceeds it, or is not a number, counts as not measured."""
-STATES = 9
-DISK, NETWORK, LOCK, SLEEP, POLL, UNREAD = 2, 3, 4, 5, 6, 8
-"""Number of states of a worker, and the places of some of them in ``FeederRow.values``."""
 
 
 def is_compute(p: ProcessSample) -> bool:
@@ -54,14 +52,14 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
 
 
 class FeederRow(Struct, frozen=True, gc=False):
-    """One worker in one sample, ``values`` in percent.
+    """One worker in one sample, with the shares of its time.
 
     ``key``: a pid, or its negative for that process's threads. ``kind`` names such workers in the plural.
     """
 
     key: int
     process: ProcessSample
-    values: tuple[float, ...]
+    shares: WaitShares
     kind: str = "workers"
     feeder_kind: FeederKind = "workers"
     count: int = 1
@@ -361,8 +359,8 @@ def total(values: list[float | None]) -> float | None:
     return sum(there) if there else None
 
 
-def _shares(p: ProcessSample) -> tuple[float, ...]:
-    """Time of a feeder by state, percent.
+def _shares(p: ProcessSample) -> WaitShares:
+    """Shares of a feeder's time by state.
 
     Recordings of foreign programs may hold its state alone: what waits are known then is a disk's.
     """
@@ -375,8 +373,7 @@ def _shares(p: ProcessSample) -> tuple[float, ...]:
             if p.state == "D"
             else FeedTime(run, queued, unread=rest)
         )
-    shares = astuple(time)
-    return tuple([percent or 0.0 for percent in shares]) if None in shares else shares
+    return time.shares
 
 
 def program_of(p: ProcessSample) -> str:

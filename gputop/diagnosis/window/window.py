@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.window.host_activity import DISK, NETWORK, FeederRow, GpuHostActivity, known
+from gputop.diagnosis.window.host_activity import FeederRow, GpuHostActivity, known
 from gputop.diagnosis.window.host_side import HostMeans, host_second
 from gputop.diagnosis.window.sample_facts import LOUD_UTIL, is_stale, pcie_capacity, ratio
 from gputop.diagnosis.window.sanity import is_missed
@@ -147,7 +147,7 @@ def second_of(
     """One sample; ``sm`` is None if it does not count, and ``tick`` if the processes were not read again."""
     if tick is None:
         return Second(t, dt, gpu_second(gpu, sm))
-    values = [row.values for row in tick.rows if row.key >= 0]
+    processes = [row.shares for row in tick.rows if row.key >= 0]
     return Second(
         t,
         dt,
@@ -155,8 +155,8 @@ def second_of(
         host_second(tick),
         tick.rows,
         tick.ends,
-        max([v[DISK] for v in values], default=0.0) / 100.0,
-        max([v[NETWORK] for v in values], default=0.0) / 100.0,
+        max([shares.disk for shares in processes], default=0.0),
+        max([shares.network for shares in processes], default=0.0),
         tick.primary is not None and tick.primary.feed_by == "main socket",
     )
 
