@@ -20,7 +20,7 @@ DENSE_TODAY: Mapping[str, tuple[int, ...]] = {
     "command_line": (42, 40, 60, 20, 14, 60),
     "commands": (45, 40, 60, 20, 14, 60),
     "config": (37, 40, 56, 10, 10, 60),
-    "diagnosis": (47, 44, 96, 17, 15, 60),
+    "diagnosis": (43, 44, 95, 13, 13, 60),
     "features/alerts": (36, 44, 50, 28, 10, 60),
     "features/export": (30, 35, 45, 16, 10, 60),
     "features/fleet": (47, 57, 45, 12, 28, 60),
