@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from operator import attrgetter
+from typing import Any
 
 from msgspec import Struct
 
@@ -121,24 +123,34 @@ def has_cause_changed(seconds: Sequence[Second], newest: Second) -> bool:
 
 
 _NOTHING_KNOWN = HostMeans()
+_SHARES_OF_HOST = (
+    attrgetter("main"),
+    attrgetter("main_network"),
+    attrgetter("main_sleep"),
+    attrgetter("main_lock"),
+    attrgetter("main_poll"),
+    attrgetter("main_disk"),
+    attrgetter("workers"),
+)
+_SHARES_OF_SECOND = (attrgetter("most_disk"), attrgetter("most_network"))
 
 
 def _contradict(before: Sequence[Second], now: Sequence[Second]) -> bool:
     """Whether a share of the host's time differs clearly between two parts of a window."""
     hosts_before = [second.host or _NOTHING_KNOWN for second in before]
     hosts_now = [second.host or _NOTHING_KNOWN for second in now]
-    columns = (
-        ([host.main for host in hosts_before], [host.main for host in hosts_now]),
-        ([host.main_network for host in hosts_before], [host.main_network for host in hosts_now]),
-        ([host.main_sleep for host in hosts_before], [host.main_sleep for host in hosts_now]),
-        ([host.main_lock for host in hosts_before], [host.main_lock for host in hosts_now]),
-        ([host.main_poll for host in hosts_before], [host.main_poll for host in hosts_now]),
-        ([host.main_disk for host in hosts_before], [host.main_disk for host in hosts_now]),
-        ([host.workers for host in hosts_before], [host.workers for host in hosts_now]),
-        ([second.most_disk for second in before], [second.most_disk for second in now]),
-        ([second.most_network for second in before], [second.most_network for second in now]),
+    for share_of in _SHARES_OF_HOST:
+        if _differ_clearly(_mean_of(share_of, hosts_before), _mean_of(share_of, hosts_now)):
+            return True
+    return any(
+        _differ_clearly(_mean_of(share_of, before), _mean_of(share_of, now))
+        for share_of in _SHARES_OF_SECOND
     )
-    return any(_differ_clearly(mean(old, 1), mean(new, 1)) for old, new in columns)
+
+
+def _mean_of(share_of: attrgetter[Any], samples: Sequence[Any]) -> float | None:
+    """Mean of one share over the samples that know it."""
+    return mean(list(map(share_of, samples)), 1)
 
 
 def _differ_clearly(before: float | None, now: float | None) -> bool:
