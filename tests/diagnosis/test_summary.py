@@ -316,3 +316,10 @@ def test_the_gpu_that_others_hang_for_comes_before_these() -> None:
     hang = [troubled(i, "busy_not_working", 60.0, verdict="hang", about=2) for i in (0, 1)]
     assert first.observe(0.0, [*hang, late]) == "GPU-2"
     assert first.observe(1.0, [*hang, troubled(2, "idle", 0.0, verdict="idle")]) == "GPU-0"
+
+
+def test_the_time_of_a_gpu_that_works_is_not_called_wasted() -> None:
+    works = summarize(troubled(0, "working", 0.0))
+    assert "wasted" not in since_words(replace(works, named_since=T0, named_s=60.0, charged_s=0.0))
+    waits = replace(works, named_since=T0, named_s=60.0, charged_s=30.0)
+    assert since_words(waits).endswith("30 of 60 s wasted")

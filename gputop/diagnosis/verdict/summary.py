@@ -313,8 +313,10 @@ def time_words(
     form = "%H:%M" if lasted_s < 12 * HOUR_S else "%b %d %H:%M"
     clock = time.strftime(form, time.gmtime(since + (utc_offset_s or 0.0)))
     zone = " UTC" if utc_offset_s is None else ""
-    wasted = "" if charged_s is None else " wasted"
-    return f"since {clock}{zone}, {span_words(charged_s, lasted_s, whole=whole)}{wasted}"
+    span = span_words(charged_s, lasted_s, whole=whole)
+    # Of a GPU that works nothing was wasted: the duration stands alone.
+    wasted = " wasted" if " of " in span else ""
+    return f"since {clock}{zone}, {span}{wasted}"
 
 
 IN_SAMPLE = "in this sample"
