@@ -154,7 +154,7 @@ def _masked_frame(frame: Snapshot) -> Snapshot:
     return frame
 
 
-def _masked_fact(fact: str | CgroupName | None) -> Any:
+def _masked_fact(fact: str | int | CgroupName | None) -> Any:
     if isinstance(fact, CgroupName):
         return CgroupName(_masked_again(fact.kind), _masked_again(fact.id))
-    return fact and _masked_again(fact)
+    return _masked_again(fact) if isinstance(fact, str) else fact

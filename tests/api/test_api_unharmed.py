@@ -62,14 +62,15 @@ def test_a_watch_that_has_ended_takes_nothing_more_from_its_source() -> None:
 
     class Slow(Scripted):
         async def run(self, deliver: Any) -> None:
+            runs.append("has begun")
             try:
                 await News().wait(60.0)
             finally:
                 runs.append("has ended")
 
     with gputop.watch(source=Slow(), gpus="all"):
-        assert runs == []
-    assert runs == ["has ended"]
+        until(lambda: runs == ["has begun"])
+    assert runs == ["has begun", "has ended"]
 
 
 class Tensor:

@@ -101,11 +101,12 @@ def _gpu(draw: random.Random, index: int) -> GpuSample:
 
 
 def _static(draw: random.Random) -> ProcessStatic:
-    facts = {
+    facts: dict[str, Any] = {
         name: _text(draw)
         for name in ProcessStatic.__struct_fields__
-        if name not in ("batch_job", "contained_in")
+        if name not in ("batch_job", "contained_in", "rank")
     }
+    facts["rank"] = draw.choice((None, 0, 7, 2**20))
     jobs = None, slurm(8821), CgroupName(*(_text(draw) or "x" for _ in range(2)))
     return ProcessStatic(**facts, batch_job=draw.choice(jobs), contained_in=draw.choice(jobs))
 

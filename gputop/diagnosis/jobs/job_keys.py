@@ -21,7 +21,7 @@ from gputop.model.snapshot import ProcessSample
 
 STARTS_S = 60.0
 """Ranks of one job start within this time of each other."""
-MOST_REMEMBERED = 1024
+MOST_REMEMBERED = 256
 """Limit of processes whose job is remembered after they are gone."""
 
 
