@@ -64,7 +64,7 @@ LOOP = """
 with gputop.watch(log={log}, **demo()) as w:
     i, seen = -1, 0
     # Thirty steps, and as many more as it takes on a crowded machine until there was something to log.
-    while i < 29 or seen < 10:
+    while i < 29 or seen < 20:
         time.sleep(0.05)
         i += 1
         seen += w.latest is not None

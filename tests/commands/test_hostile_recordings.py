@@ -313,7 +313,10 @@ HEAVY: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.weekly] * (n in ("owners", "a long line"))) for n in HEAVY],
+)
 def test_heavy_recordings_cost_little_time_and_memory(name: str, tmp_path: Path) -> None:
     """Twice three seconds of CPU, 300 MB."""
     path = tmp_path / "r"

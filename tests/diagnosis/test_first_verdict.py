@@ -103,12 +103,18 @@ def from_each_start(
 
 STARTS = [0.0, 1.7, 3.3, 5.1, 8.9, 13.7, 21.0, 29.5]
 QUICK = ("low_sm", "worker_restart")
+LONG = ("node", "remedied", "sixteen", "hang")
+"""Scenes of many GPUs, whose verdicts other scenes have, too."""
 QUICK_FILES = ("h200_loader_cpu", "train_untuned", "dataloader_cpu", "busy_not_working_A")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SCENARIOS]
-)
+def _marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if name in QUICK:
+        return ()
+    return (pytest.mark.slow, pytest.mark.weekly) if name in LONG else (pytest.mark.slow,)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=_marks(n)) for n in SCENARIOS])
 def test_an_early_verdict_of_a_simulated_gpu_is_one_that_it_gets_anyway(name: str) -> None:
     times = from_each_start(lambda begin, fast_s: simulated(name, begin, fast_s), STARTS)
     assert name != "low_sm" or max(times) <= 6.0

@@ -75,7 +75,9 @@ def test_ordinary_arguments_stay_readable() -> None:
         assert masked_text(line) == line
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [500, pytest.param(5000, marks=(pytest.mark.slow, pytest.mark.weekly))]
+)
 def test_no_ordinary_command_line_is_masked(count: int) -> None:
     for words in (*ordinary_commands(count), *commands_with_names(count)):
         assert masked_words(words) == words

@@ -224,7 +224,13 @@ def test_fuzzed_files_are_read_cleanly_or_refused_in_one_line(tmp_path: Path, se
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(14), pytest.param(range(14, 800), marks=pytest.mark.slow)], ids=["14", "800"]
+    "seeds",
+    [
+        range(14),
+        pytest.param(range(14, 100), marks=pytest.mark.slow),
+        pytest.param(range(100, 800), marks=(pytest.mark.slow, pytest.mark.weekly)),
+    ],
+    ids=["14", "100", "800"],
 )
 def test_every_command_answers_on_spoiled_recordings_or_says_one_line(
     tmp_path: Path, seeds: range
