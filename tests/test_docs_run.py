@@ -43,6 +43,7 @@ def _blocks() -> list[Block]:
 BLOCKS = {block.name: block for block in _blocks()}
 NEEDS = {
     "README 1": "a new environment: tests/test_release.py builds and tries one",
+    "README 2": "a new environment: .ci/run runs the line",
     "alerts 1": "an alert's command, which runs",
     "alerts 2": "a home of one's own",
     "ci 1": "two jobs on a GPU",
