@@ -104,6 +104,7 @@ class RunHere(Generic[T]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
+        self._has_begun = False
         self._is_cancelled = False
         self._waits_on: threading.Event | None = None
 
@@ -112,6 +113,7 @@ class RunHere(Generic[T]):
 
         Raises RuntimeError for a coroutine that awaits anything but ``News`` and ``Awaited``.
         """
+        self._has_begun = True
         was_active, _here.is_active = _here.is_active, True
         try:
             while not self._is_cancelled:
@@ -132,6 +134,9 @@ class RunHere(Generic[T]):
     def cancel(self) -> None:
         """End the coroutine where it waits. Returns at once."""
         self._is_cancelled = True
+        if not self._has_begun:
+            # Its thread may never come to it, and Python warns of a coroutine that was never awaited.
+            self._coroutine.close()
         event = self._waits_on
         if event is not None:
             event.set()

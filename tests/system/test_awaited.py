@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
@@ -172,3 +173,16 @@ def test_neither_the_module_nor_a_run_imports_asyncio() -> None:
         "assert run_here(call.ended(5.0)); assert 'asyncio' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_run_that_is_cancelled_before_it_begins_leaves_no_coroutine_behind() -> None:
+    begun: list[bool] = []
+
+    async def never() -> None:
+        begun.append(True)
+
+    coroutine = never()
+    run = RunHere(coroutine)
+    run.cancel()
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert run.run() is None and begun == []
